@@ -44,7 +44,7 @@ async def traces(context: Any) -> dict[str, set[str]]:
     return {"processes": seen[0] & seen[1], "files": set(files["output"].splitlines())}
 
 
-def named(verifier: Any) -> dict[str, list[str]]:
+def dependencies_of(verifier: Any) -> dict[str, list[str]]:
     """Return what a verifier says its judgement depends on."""
     methods = {name: getattr(verifier, name, None) for name in ("inputs", "protected", "verifiers")}
     return {name: [str(item) for item in method()] if callable(method) else [] for name, method in methods.items()}

@@ -53,27 +53,27 @@ class BackendBase(ComponentSuite):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="class")
     @classmethod
-    async def kept(cls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kept]:
+    async def class_state(cls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kept]:
         """What is shared, closed after the last test of the class; leases are in a directory of the class's own."""
-        kept = Kept()
+        class_state = Kept()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
             patch.setenv(SECRET, SECRET_VALUE)
-            yield kept
-            if kept.backend is not None:
-                await kept.backend.aclose()
+            yield class_state
+            if class_state.backend is not None:
+                await class_state.backend.aclose()
 
     @pytest_asyncio.fixture(loop_scope="class")
-    async def backend(self, kept: Kept, registry: Registry) -> TerminalBackend:
+    async def backend(self, class_state: Kept, registry: Registry) -> TerminalBackend:
         """The backend, made by the registry while the caller has a secret in its environment."""
-        if kept.backend is None:
-            kept.backend = self.make(registry)
-        return kept.backend
+        if class_state.backend is None:
+            class_state.backend = self.make(registry)
+        return class_state.backend
 
     @pytest_asyncio.fixture(loop_scope="class")
-    async def own_backend(self, kept: Kept, registry: Registry) -> AsyncIterator[TerminalBackend]:
+    async def own_backend(self, class_state: Kept, registry: Registry) -> AsyncIterator[TerminalBackend]:
         """A backend that no other test uses, to be closed."""
-        del kept
+        del class_state
         backend: TerminalBackend = self.make(registry)
         yield backend
         await backend.aclose()
@@ -84,18 +84,18 @@ class BackendBase(ComponentSuite):
         async with await backend.open(self.ask()) as sandbox:
             yield sandbox
 
-    @pytest_asyncio.fixture(loop_scope="class")
-    async def shared(self, kept: Kept, backend: TerminalBackend) -> Sandbox:
+    @pytest_asyncio.fixture(name="shared", loop_scope="class")
+    async def shared_sandbox(self, class_state: Kept, backend: TerminalBackend) -> Sandbox:
         """A sandbox that other tests use too, its workspace emptied; they leave the session's state alone."""
-        if kept.sandbox is not None:
+        if class_state.sandbox is not None:
             with contextlib.suppress(SandboxLostError):
-                await kept.sandbox.exec(
-                    f"cd '{kept.sandbox.workspace}' && find . ! -name . -prune -exec rm -rf -- {{}} +"
+                await class_state.sandbox.exec(
+                    f"cd '{class_state.sandbox.workspace}' && find . ! -name . -prune -exec rm -rf -- {{}} +"
                 )
-                return kept.sandbox
-            await kept.sandbox.aclose()
-        kept.sandbox = await backend.open(self.ask())
-        return kept.sandbox
+                return class_state.sandbox
+            await class_state.sandbox.aclose()
+        class_state.sandbox = await backend.open(self.ask())
+        return class_state.sandbox
 
     def lacking(self) -> Mapping[str, str]:
         """Return what `lacks` names, and what the level of isolation does not promise."""
@@ -129,10 +129,10 @@ class BackendBase(ComponentSuite):
     async def vanishes(self, sandbox: Sandbox, token: str) -> bool:
         """Tell whether no process with the token is left in the sandbox, after a moment at most."""
 
-        async def gone() -> bool:
+        async def is_gone() -> bool:
             return not await runs_inside(sandbox, token)
 
-        return await eventually(gone, seconds=self.patience)
+        return await eventually(is_gone, seconds=self.patience)
 
     async def runs_out_of_time(self, sandbox: Sandbox, command: str) -> ExecResult:
         """Run a command until a time limit ends it that has let it come to its `touch reached` in the workspace."""

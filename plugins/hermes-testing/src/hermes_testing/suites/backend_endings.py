@@ -167,14 +167,14 @@ class Endings(BackendBase):
         known: list[set[str]] = []
         create: Any = getattr(own_backend, "create", None)
 
-        async def watched(spec: Any, sandbox_id: str) -> Any:
+        async def watch_create(spec: Any, sandbox_id: str) -> Any:
             known.append({lease.sandbox_id for lease in await leases()} & {sandbox_id})
             return await create(spec, sandbox_id)
 
         if create is None:
             await assert_nothing_opens_without_a_lease(own_backend, self.ask(), monkeypatch)
             return
-        monkeypatch.setattr(own_backend, "create", watched)
+        monkeypatch.setattr(own_backend, "create", watch_create)
         async with await own_backend.open(self.ask()) as sandbox:
             assert known == [{sandbox.id}]
 

@@ -49,7 +49,7 @@ def _bound_of(sandbox: Sandbox) -> str:
 class Isolation(BackendBase):
     """Each level is held to what it promises; `none` promises no separation."""
 
-    async def isolated(self, backend: TerminalBackend, spec: BackendSpec, **fields: object) -> SandboxSpec:
+    async def isolated_spec(self, backend: TerminalBackend, spec: BackendSpec, **fields: object) -> SandboxSpec:
         """Return a spec with fields that need a network mode or a limit; skips where the backend refuses them."""
         levels = [self.level(), *(level for level in reversed(spec.isolation) if level != "none")]
         if levels[0] == "none" and "network" in fields and len(levels) > 1:
@@ -60,7 +60,7 @@ class Isolation(BackendBase):
         """With network "none" there is only a loopback of its own, which leads to no listener of this machine."""
         if "none" not in spec.networks:
             pytest.skip('network "none" is not declared; that it is refused is another test')
-        wanted = await self.isolated(backend, spec, network="none")
+        wanted = await self.isolated_spec(backend, spec, network="none")
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server, await backend.open(wanted) as sandbox:
@@ -78,7 +78,7 @@ class Isolation(BackendBase):
         if network not in spec.networks:
             pytest.skip(f"network {network!r} is not declared; that it is refused is another test")
         hosts = ("example.org",) if network == "allowlist" else ()
-        wanted = await self.isolated(backend, spec, network=network, allow_hosts=hosts)
+        wanted = await self.isolated_spec(backend, spec, network=network, allow_hosts=hosts)
         async with await backend.open(wanted) as sandbox:
             for _ in range(2):
                 assert await openings_in(sandbox, tmp_path) == []
@@ -99,7 +99,7 @@ class Isolation(BackendBase):
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             hosts = (f"127.0.0.1:{port}@private",)
-            wanted = await self.isolated(backend, spec, network="allowlist", allow_hosts=hosts)
+            wanted = await self.isolated_spec(backend, spec, network="allowlist", allow_hosts=hosts)
             async with await backend.open(wanted) as sandbox:
                 named = {"url": f"http://127.0.0.1:{port}/", "host": f"127.0.0.1:{port}"}
                 other = {"url": "http://127.0.0.1:1/", "host": "127.0.0.1:1"}
@@ -203,7 +203,7 @@ class Isolation(BackendBase):
         self, backend: TerminalBackend, spec: BackendSpec
     ) -> None:
         """With exit code 137, and the sandbox and its state survive."""
-        self._declared(spec, "memory")
+        self._require_limit(spec, "memory")
         async with await backend.open(await self.ask_for(backend, memory_mb=96)) as sandbox:
             await sandbox.exec("export KEPT=yes")
             # Four times the limit and no more: where it does not hold, the machine is to survive the test.
@@ -213,7 +213,7 @@ class Isolation(BackendBase):
 
     async def test_processes_without_end_stay_in_their_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
         """A crowd is kept small, a fork bomb is stopped, and the next command has room again."""
-        self._declared(spec, "pids")
+        self._require_limit(spec, "pids")
         async with await backend.open(await self.ask_for(backend, pids=80)) as sandbox:
             # Finite, and first: where the limit does not hold, no bomb is tried.
             crowd = await sandbox.exec(_CROWD, timeout=120)
@@ -242,7 +242,7 @@ class Isolation(BackendBase):
 
     async def test_a_file_stays_below_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
         """Whoever writes more gets an error or a signal, and the file is no larger."""
-        self._declared(spec, "file_size")
+        self._require_limit(spec, "file_size")
         async with await backend.open(await self.ask_for(backend, file_size_mb=4)) as sandbox:
             assert (await sandbox.exec("head -c 3000000 /dev/zero > fits")).exit_code == 0
             assert (await sandbox.exec("head -c 9000000 /dev/zero > large")).exit_code != 0
@@ -251,7 +251,7 @@ class Isolation(BackendBase):
 
     async def test_the_disk_is_full_at_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
         """Said by the system's own error; what is deleted is free again, and the session is not lost."""
-        self._declared(spec, "disk")
+        self._require_limit(spec, "disk")
         async with await backend.open(await self.ask_for(backend, disk_mb=32)) as sandbox:
             await sandbox.exec("export KEPT=yes")
             full = await sandbox.exec("head -c 64000000 /dev/zero > large")
@@ -260,6 +260,6 @@ class Isolation(BackendBase):
             await sandbox.remove("large")
             assert (await sandbox.exec("echo $KEPT > small; cat small")).output == "yes\n"
 
-    def _declared(self, spec: BackendSpec, limit: str) -> None:
+    def _require_limit(self, spec: BackendSpec, limit: str) -> None:
         if limit not in spec.limits:
             pytest.skip(f"limit {limit} is not declared; that it is refused is another test")

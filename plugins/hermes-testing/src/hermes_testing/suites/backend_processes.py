@@ -33,10 +33,10 @@ class ProcessesBase(BackendBase):
     async def has_written(self, processes: Processes, process_id: str, data: bytes) -> bool:
         """Tell whether a process's output contains something, after a moment at most."""
 
-        async def found() -> bool:
+        async def is_there() -> bool:
             return data in (await processes.read(process_id)).data
 
-        return await eventually(found, seconds=self.patience)
+        return await eventually(is_there, seconds=self.patience)
 
 
 class BackgroundProcesses(ProcessesBase):

@@ -36,7 +36,7 @@ _ENDING = 60.0
 EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
 
 
-def scripted(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
+def script(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
     """Write a task whose prompt says what the model does; a sandbox, which takes time, only where it is used."""
     prompt = json.dumps({"task": name, "steps": steps})
     uses_sandbox = any(step.get("tool") == "terminal" for step in steps) or fields.keys() & {"setup", "files"}
@@ -92,7 +92,7 @@ class Bench:
         text = path.read_bytes() if path.is_file() else b""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 
-    def ended(self, out: str = "out") -> list[str]:
+    def recorded_tasks(self, out: str = "out") -> list[str]:
         """Return the tasks of the recorded rollouts, in their order."""
         return [line["task_id"] for line in self.lines(out)]
 
@@ -101,7 +101,7 @@ class Bench:
         self.registry.forward_events(lambda hook, event: self._events.append((hook, event)), listened=EVENTS)
         return self._events
 
-    async def held(self, count: int) -> None:
+    async def await_held(self, count: int) -> None:
         """Wait until so many answers of the model are held."""
         await self.server.until(lambda: self.server.held.total() >= count, seconds=self._suite.patience)
 
@@ -131,7 +131,7 @@ class Bench:
         return list(rollouts(plan.groups, config, "run_of_the_suite", {}))
 
     @contextlib.asynccontextmanager
-    async def opened(self, run: EngineRun | None = None) -> AsyncIterator[RolloutEngine]:
+    async def open_engine(self, run: EngineRun | None = None) -> AsyncIterator[RolloutEngine]:
         """Open an engine by itself, without a run around it."""
         engine: RolloutEngine = self._suite.make(self.registry)
         try:

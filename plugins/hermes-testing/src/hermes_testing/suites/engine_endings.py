@@ -15,7 +15,7 @@ import pytest
 from hermes_testing.engine_plugin import MODULE
 from hermes_testing.model_server import call, say
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
+from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, script
 from hermes_testing.watching import processes_here, sleep_token
 
 _NAMES = ("t0", "t1", "t2")
@@ -33,7 +33,7 @@ asyncio.run(run.execute())
 
 def sleeping(name: str, token: str) -> dict[str, Any]:
     """Write a task whose rollout runs a command that does not end."""
-    return scripted(name, call("terminal", {"command": f"sleep {token}"}), say(f"answer of {name}"))
+    return script(name, call("terminal", {"command": f"sleep {token}"}), say(f"answer of {name}"))
 
 
 class Endings(EngineBase):
@@ -56,14 +56,14 @@ class Endings(EngineBase):
     async def test_a_cancelled_rollout_ends_alone(self, bench: Bench) -> None:
         """`play` returns when it is over where it was played; what else is played goes on."""
         token = sleep_token()
-        bench.tasks([sleeping("sleeps", token), scripted("waits", say("answer", hold=True))])
+        bench.tasks([sleeping("sleeps", token), script("waits", say("answer", hold=True))])
         first, second = bench.specs()
         async with (
-            bench.opened() as engine,
+            bench.open_engine() as engine,
             in_the_background(engine.play(second)) as other,
             in_the_background(engine.play(first)) as struck,
         ):
-            await bench.held(1)
+            await bench.await_held(1)
             assert await bench.eventually(lambda: processes_here(token) != [])
             struck.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -77,12 +77,12 @@ class Endings(EngineBase):
     async def test_a_cancelled_rollout_gives_its_place_back(self, bench: Bench) -> None:
         """As many as before play after it."""
         names = [f"t{number}" for number in range(self.at_once)]
-        bench.tasks([scripted(name, say("answer", hold=True)) for name in names])
+        bench.tasks([script(name, say("answer", hold=True)) for name in names])
         specs = bench.specs()
-        async with bench.opened() as engine:
+        async with bench.open_engine() as engine:
             for _ in range(2):
                 plays = [asyncio.ensure_future(engine.play(spec)) for spec in specs]
-                await bench.held(self.at_once)
+                await bench.await_held(self.at_once)
                 for play in plays:
                     play.cancel()
                 await asyncio.wait(plays, timeout=self.patience)
@@ -91,28 +91,28 @@ class Endings(EngineBase):
 
     async def test_a_run_that_was_cancelled_is_continued(self, bench: Bench) -> None:
         """What is recorded is not played again, what is not is played."""
-        items = [scripted(name, say(f"answer {name}", hold=True)) for name in _NAMES]
+        items = [script(name, say(f"answer {name}", hold=True)) for name in _NAMES]
         async with in_the_background(bench.run(*items)) as running:
-            await bench.held(len(_NAMES))
+            await bench.await_held(len(_NAMES))
             bench.server.release("t0")
-            assert await bench.eventually(lambda: bench.ended() == ["t0"] or running.done())
-        assert bench.ended() == ["t0"]
+            assert await bench.eventually(lambda: bench.recorded_tasks() == ["t0"] or running.done())
+        assert bench.recorded_tasks() == ["t0"]
         bench.server.release(*_NAMES)
         await bench.run()
-        assert Counter(bench.ended()) == dict.fromkeys(_NAMES, 1)
+        assert Counter(bench.recorded_tasks()) == dict.fromkeys(_NAMES, 1)
         assert bench.server.asked == {("t0", 0): 1, **{(name, 0): 2 for name in _NAMES[1:]}}
 
     async def test_a_run_whose_caller_was_killed_is_continued(self, bench: Bench) -> None:
         """By the same config, in the same folder; each rollout is recorded once."""
-        bench.tasks([scripted(name, say(f"answer {name}", hold=True)) for name in _NAMES])
+        bench.tasks([script(name, say(f"answer {name}", hold=True)) for name in _NAMES])
         async with self.a_caller(bench) as caller:
-            await bench.held(len(_NAMES))
+            await bench.await_held(len(_NAMES))
             bench.server.release("t0")
-            assert await bench.eventually(lambda: bench.ended() == ["t0"])
+            assert await bench.eventually(lambda: bench.recorded_tasks() == ["t0"])
             caller.kill()
         bench.server.release(*_NAMES)
         await bench.run()
-        assert Counter(bench.ended()) == dict.fromkeys(_NAMES, 1)
+        assert Counter(bench.recorded_tasks()) == dict.fromkeys(_NAMES, 1)
         assert bench.server.asked["t0", 0] == 1
 
     @needs("visible_processes")
@@ -131,7 +131,7 @@ class Endings(EngineBase):
         token = sleep_token()
         bench.tasks([sleeping("t", token)])
         (spec,) = bench.specs()
-        async with bench.opened() as engine:
+        async with bench.open_engine() as engine:
             playing = asyncio.ensure_future(engine.play(spec))
             assert await bench.eventually(lambda: processes_here(token) != [])
         assert await bench.eventually(lambda: processes_here(token) == [])

@@ -9,7 +9,7 @@ from typing import Any
 from hermes_core.contracts.events import RolloutFinished, RolloutScored, ToolCalled
 from hermes_testing.engine_plugin import WHERE
 from hermes_testing.model_server import call, say
-from hermes_testing.suites.engine_base import EVENTS, Bench, EngineBase, in_the_background, scripted
+from hermes_testing.suites.engine_base import EVENTS, Bench, EngineBase, in_the_background, script
 
 _CALL = call(WHERE)
 
@@ -20,7 +20,7 @@ class Events(EngineBase):
     async def test_every_event_reaches_the_run_s_plugins_once_and_in_order(self, bench: Bench) -> None:
         """Of each rollout: begun, each call, scored, finished."""
         seen = bench.watch()
-        await bench.run(*(scripted(f"t{number}", _CALL, _CALL, say("answer")) for number in range(3)), group_size=2)
+        await bench.run(*(script(f"t{number}", _CALL, _CALL, say("answer")) for number in range(3)), group_size=2)
         started, called, scored, finished = EVENTS
         for line in bench.lines():
             hooks = [hook for hook, event in seen if event.rollout_id == line["rollout_id"]]
@@ -30,7 +30,7 @@ class Events(EngineBase):
     async def test_events_say_what_is_recorded(self, bench: Bench) -> None:
         """Which tool, which reward, which outcome."""
         seen = bench.watch()
-        await bench.run(scripted("t", call("no_such_tool"), _CALL, say("answer")))
+        await bench.run(script("t", call("no_such_tool"), _CALL, say("answer")))
         (line,) = bench.lines()
         events: list[Any] = [event for _, event in seen]
         assert [(event.name, event.turn) for event in events if isinstance(event, ToolCalled)][-1][0] == WHERE
@@ -43,8 +43,8 @@ class Events(EngineBase):
     async def test_events_come_while_a_rollout_is_played(self, bench: Bench) -> None:
         """Who watches a run sees what it does now, not what it did."""
         seen = bench.watch()
-        async with in_the_background(bench.run(scripted("t", _CALL, say("answer", hold=True)))) as running:
-            await bench.held(1)
+        async with in_the_background(bench.run(script("t", _CALL, say("answer", hold=True)))) as running:
+            await bench.await_held(1)
             assert await bench.eventually(lambda: len(seen) >= 2)
             assert [hook for hook, _ in seen] == list(EVENTS[:2])
             bench.server.release("t")
@@ -53,18 +53,18 @@ class Events(EngineBase):
     async def test_a_failed_attempt_is_finished_for_plugins_too(self, bench: Bench) -> None:
         """Each attempt has one end."""
         seen = bench.watch()
-        await bench.run(scripted("t", say("answer", status=503, times=1)))
+        await bench.run(script("t", say("answer", status=503, times=1)))
         ends = [event.outcome["stop_reason"] for _, event in seen if isinstance(event, RolloutFinished)]
         assert ends == ["model_error", "final_answer"]
 
     async def test_every_turn_is_told_when_the_model_has_answered(self, bench: Bench) -> None:
         """On the run's own thread, with the rollout's id, once; the progress display counts them."""
         turns: list[tuple[str, int]] = []
-        bench.tasks([scripted("t", _CALL, _CALL, say("answer", hold=True))])
+        bench.tasks([script("t", _CALL, _CALL, say("answer", hold=True))])
         run = bench.engine_run(turned=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
         (spec,) = bench.specs()
-        async with bench.opened(run) as engine, in_the_background(engine.play(spec)) as playing:
-            await bench.held(1)
+        async with bench.open_engine(run) as engine, in_the_background(engine.play(spec)) as playing:
+            await bench.await_held(1)
             assert await bench.eventually(lambda: len(turns) == 2)
             bench.server.release("t")
             await playing
@@ -75,5 +75,5 @@ class Events(EngineBase):
         """Plugins need no locks."""
         threads = set()
         bench.registry.forward_events(lambda _hook, _event: threads.add(threading.get_ident()), listened=EVENTS)
-        await bench.run(scripted("t", _CALL, say("answer")))
+        await bench.run(script("t", _CALL, say("answer")))
         assert threads == {threading.get_ident()}

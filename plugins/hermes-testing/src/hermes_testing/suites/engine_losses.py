@@ -12,7 +12,7 @@ from hermes_runner.run.run import RunResult
 from hermes_testing.engine_plugin import WHERE
 from hermes_testing.model_server import call, say
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
+from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, script
 
 
 @dataclass
@@ -64,10 +64,10 @@ class Losses(EngineBase):
     async def a_loss(self, bench: Bench) -> AsyncIterator[Loss]:
         """Play a run, lose the worker of its first rollout when all workers play, and provide what came of it."""
         names = [f"t{number}" for number in range(self.at_once)]
-        items: list[dict[str, Any]] = [scripted(name, call(WHERE), say(f"answer {name}", hold=True)) for name in names]
+        items: list[dict[str, Any]] = [script(name, call(WHERE), say(f"answer {name}", hold=True)) for name in names]
         options = {**self.options, **self.loss_options}
         async with in_the_background(bench.run(*items, engine_options=options)) as running:
-            await bench.held(self.at_once)
+            await bench.await_held(self.at_once)
             places = bench.server.places()
             first = next(iter(places.values()))
             victims = {rollout for rollout, place in places.items() if place == first}

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import HermesError, UserError
 from hermes_testing.engine_parts import RAISES
 from hermes_testing.model_server import say
 from hermes_testing.servers import nobody
-from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
+from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, script
 
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "backend": ({"terminal_backend": "conformance_none"}, "conformance_none"),
@@ -33,7 +33,7 @@ class Refusals(EngineBase):
     @pytest.mark.parametrize("what", [*_WRONG, "model"])
     async def test_what_the_run_cannot_begin_with_is_said_as_it_opens(self, bench: Bench, what: str) -> None:
         """Unknown components, refused isolation, a model that is not there; nothing is played, and closing is fine."""
-        bench.tasks([scripted("t", say("answer"))])
+        bench.tasks([script("t", say("answer"))])
         engine = self.make(bench.registry)
         async with nobody(self.model_host) as url:
             nowhere: tuple[dict[str, Any], str] = ({"model": url}, urlsplit(url).netloc)
@@ -48,29 +48,29 @@ class Refusals(EngineBase):
     async def test_a_run_that_cannot_begin_records_nothing(self, bench: Bench) -> None:
         """And the error is the run's."""
         with pytest.raises(HermesError, match="conformance_none"):
-            await bench.run(scripted("t", say("answer")), terminal_backend="conformance_none")
+            await bench.run(script("t", say("answer")), terminal_backend="conformance_none")
         assert bench.lines() == []
 
     async def test_a_task_that_cannot_be_played_there_stops_no_other(self, bench: Bench) -> None:
         """It is named with the reason before the first rollout, and not played."""
-        items = [scripted("good", say("answer")), scripted("bad", say("answer"), sandbox={"image": "no-such.tar"})]
+        items = [script("good", say("answer")), script("bad", say("answer"), sandbox={"image": "no-such.tar"})]
         result = await bench.run(*items)
-        assert bench.ended() == ["good"]
+        assert bench.recorded_tasks() == ["good"]
         assert [(problem.task_id, bool(problem.message)) for problem in result.problems] == [("bad", True)]
         assert result.clean is False
 
     async def test_tasks_that_can_be_played_are_refused_by_nobody(self, bench: Bench) -> None:
         """Also those that bring files, commands and fields of the sandbox along."""
         fields = {"files": {"a.txt": "a"}, "setup": ["test -f a.txt"], "sandbox": {"env": {"A": "1"}}}
-        result = await bench.run(scripted("t", say("answer"), **fields))
+        result = await bench.run(script("t", say("answer"), **fields))
         assert (result.problems, [line["reward"] for line in bench.lines()]) == ((), [1.0])
 
     async def test_a_rollout_that_fails_ends_no_other(self, bench: Bench) -> None:
         """A set-up that fails, a verifier that raises: the outcome says whose fault it is, the others are played."""
         items = [
-            scripted("good", say("answer")),
-            scripted("unready", say("answer"), setup=["exit 3"]),
-            scripted("unjudged", say(RAISES)),
+            script("good", say("answer")),
+            script("unready", say("answer"), setup=["exit 3"]),
+            script("unjudged", say(RAISES)),
         ]
         await bench.run(*items)
         lines = {line["task_id"]: line for line in bench.lines()}
@@ -81,7 +81,7 @@ class Refusals(EngineBase):
 
     async def test_a_fatal_error_stops_the_run_as_itself(self, bench: Bench) -> None:
         """A key that the server refuses would be refused for every rollout; what is held is ended."""
-        items = [scripted("waits", say("answer", hold=True)), scripted("denied", say("answer", status=401, times=99))]
+        items = [script("waits", say("answer", hold=True)), script("denied", say("answer", status=401, times=99))]
         async with in_the_background(bench.run(*items)) as running:
             assert await bench.eventually(running.done)
             error = running.exception()
@@ -93,7 +93,7 @@ class Refusals(EngineBase):
     async def test_the_server_s_key_is_handed_on_and_written_nowhere(self, bench: Bench) -> None:
         """Neither into the records nor into the summary."""
         key = "sk-conformance-0451-not-to-be-written"
-        await bench.run(scripted("t", say("answer")), api_key=key)
+        await bench.run(script("t", say("answer")), api_key=key)
         assert bench.server.keys == {"t": {key}}
         written = [path for path in (bench.folder / "out").rglob("*") if path.is_file()]
         assert [path.name for path in written if key.encode() in path.read_bytes()] == []

@@ -12,7 +12,7 @@ from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolCallPars
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROPERTY, SEARCH, WEATHER, Call, ParserBase
 from hermes_testing.suites.parser_tables import BLOCK_TEXTS
-from hermes_testing.suites.parser_texts import meaning, statuses, violations, written
+from hermes_testing.suites.parser_texts import encode, meaning, statuses, violations
 
 _BAD: Call = ("get_weather", {"city": "MARKER"})
 
@@ -65,7 +65,7 @@ class Blocks(ParserBase):
     def test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
         """And none of it is content or reasoning."""
         opening, closing = self.reasoning_tags
-        assert self._lost(parser, f"{opening}hm{closing}\n\n", "") == []
+        assert self._lost_blocks(parser, f"{opening}hm{closing}\n\n", "") == []
 
     @needs("block_marks", "reasoning")
     def test_a_closed_block_in_reasoning_is_a_draft(self, parser: ToolCallParser) -> None:
@@ -94,12 +94,12 @@ class Blocks(ParserBase):
     @needs("block_marks", "text_before")
     def test_a_closed_block_behind_text_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
         """And the text is all of the content."""
-        assert self._lost(parser, self._before("Some text."), "Some text.") == []
+        assert self._lost_blocks(parser, self._before("Some text."), "Some text.") == []
 
     @needs("block_marks", "many_calls")
     def test_a_closed_block_behind_a_call_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
         """And costs the call before it nothing."""
-        assert self._lost(parser, self.wire([WEATHER]) + self._between(), "", [WEATHER]) == []
+        assert self._lost_blocks(parser, self.wire([WEATHER]) + self._between(), "", [WEATHER]) == []
 
     @needs("block_marks", "block_ends")
     @pytest.mark.parametrize("again", ["{0}{0}", "{0}\n{0}", "{0} {0}\n{0}"])
@@ -109,11 +109,11 @@ class Blocks(ParserBase):
         for mark, before, after in self._ends_of(self.wire(calls)):
             text = before + again.format(mark) + after
             result = self.read(parser, text)
-            assert (meaning(result), (result.content or "").strip()) == (written(calls), ""), f"{text!a}"
+            assert (meaning(result), (result.content or "").strip()) == (encode(calls), ""), f"{text!a}"
             assert violations(text, result) == []
             if "text_after" not in self.lacks:
                 result = self.read(parser, f"{text}\nDone.")
-                assert (meaning(result), (result.content or "").strip()) == (written(calls), "Done."), f"{text!a}"
+                assert (meaning(result), (result.content or "").strip()) == (encode(calls), "Done."), f"{text!a}"
 
     @needs("block_marks")
     def test_text_between_a_call_and_its_closing_mark_is_told(self, parser: ToolCallParser) -> None:
@@ -133,7 +133,7 @@ class Blocks(ParserBase):
         for calls in ([_BAD], [_BAD, SEARCH], [SEARCH, _BAD], [WEATHER, _BAD, SEARCH]):
             text = self.wire(calls, content).replace('"MARKER"', "MARKER")
             result = self.read(parser, text)
-            assert meaning(result) == written([call for call in calls if call is not _BAD])
+            assert meaning(result) == encode([call for call in calls if call is not _BAD])
             assert (result.content or "").strip() == content, f"{text!a}"
 
     def _is_silent(self, parser: ToolCallParser, block: str, mode: ParseMode) -> bool:
@@ -141,7 +141,7 @@ class Blocks(ParserBase):
         assert violations(block, result) == []
         return not result.attempts or result.content is not None
 
-    def _lost(self, parser: ToolCallParser, before: str, content: str, calls: Sequence[Call] = ()) -> list[str]:
+    def _lost_blocks(self, parser: ToolCallParser, before: str, content: str, calls: Sequence[Call] = ()) -> list[str]:
         """Return the blocks behind a text that are no attempt, or change what the text before them means."""
         lost = []
         for name, text in BLOCK_TEXTS.items():
@@ -149,7 +149,7 @@ class Blocks(ParserBase):
                 result = self.read(parser, before + block)
                 assert violations(before + block, result) == []
                 is_told = any(attempt.end > len(before) for attempt in result.attempts)
-                is_kept = meaning(result)[: len(calls)] == written(calls) and (result.content or "").strip() == content
+                is_kept = meaning(result)[: len(calls)] == encode(calls) and (result.content or "").strip() == content
                 lost += [] if is_told and is_kept else [f"{name}: {before + block!a}"]
         return lost
 

@@ -13,7 +13,7 @@ from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROSE, SEARCH, WEATHER, ParserBase
 from hermes_testing.suites.parser_mutation import nameless
 from hermes_testing.suites.parser_tables import PLAIN, STRANGE_TOOLS, schema, schemas_of
-from hermes_testing.suites.parser_texts import meaning, statuses, value_problems, violations, written
+from hermes_testing.suites.parser_texts import encode, meaning, statuses, value_problems, violations
 
 
 class Calls(ParserBase):
@@ -39,7 +39,7 @@ class Calls(ParserBase):
         """Its name, its arguments, one attempt that went well, no content: the template's framing is none."""
         text = self.wire([WEATHER])
         result = self.read(parser, text)
-        assert meaning(result) == written([WEATHER])
+        assert meaning(result) == encode([WEATHER])
         assert statuses(result) == [AttemptStatus.OK]
         assert result.content is None
         assert violations(text, result) == []
@@ -49,7 +49,7 @@ class Calls(ParserBase):
         text = self.wire(self.some_calls())
         for mode in MODES:
             attempts = self.read(parser, text, mode=mode).attempts
-            assert written([(attempt.name or "", attempt.value) for attempt in attempts]) == written(self.some_calls())
+            assert encode([(attempt.name or "", attempt.value) for attempt in attempts]) == encode(self.some_calls())
             assert [json.loads(attempt.arguments or "null") for attempt in attempts] == [a.value for a in attempts]
 
     def test_an_attempt_to_call_an_unknown_tool_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
@@ -57,7 +57,7 @@ class Calls(ParserBase):
         for arguments in ({"city": "Paris"}, {}):
             call = ("get_weather", arguments)
             result = parser.parse(self.wire([call]), tools=[schema("another_tool")])
-            assert written([(attempt.name or "", attempt.value) for attempt in result.attempts]) == written([call])
+            assert encode([(attempt.name or "", attempt.value) for attempt in result.attempts]) == encode([call])
             assert value_problems(result) == []
 
     @needs("end_mark")
@@ -75,7 +75,7 @@ class Calls(ParserBase):
         """Whoever counts drafts can tell which they are."""
         text = "{0}I could call\n{2}\nhere.{1}No need.".format(*self.reasoning_tags, self.wire([WEATHER]))
         result = self.read(parser, text)
-        assert written([(attempt.name or "", attempt.value) for attempt in result.attempts]) == written([WEATHER])
+        assert encode([(attempt.name or "", attempt.value) for attempt in result.attempts]) == encode([WEATHER])
         assert value_problems(result) == []
 
     @needs("many_calls")
@@ -84,7 +84,7 @@ class Calls(ParserBase):
         calls = [WEATHER, SEARCH, WEATHER, *self.some_calls()]
         text = self.wire(calls)
         result = self.read(parser, text)
-        assert meaning(result) == written(calls)
+        assert meaning(result) == encode(calls)
         assert statuses(result) == [AttemptStatus.OK] * len(calls)
         assert result.content is None
         assert violations(text, result) == []
@@ -96,7 +96,7 @@ class Calls(ParserBase):
         text = self.wire([WEATHER], content)
         result = self.read(parser, text)
         assert result.content == content
-        assert meaning(result) == written([WEATHER])
+        assert meaning(result) == encode([WEATHER])
         assert violations(text, result) == []
 
     @needs("text_after")
@@ -105,7 +105,7 @@ class Calls(ParserBase):
         text = self.wire([WEATHER]) + "\nThat was all."
         result = self.read(parser, text)
         assert (result.content or "").strip() == "That was all."
-        assert meaning(result) == written([WEATHER])
+        assert meaning(result) == encode([WEATHER])
         assert violations(text, result) == []
 
     def test_a_mark_in_prose_is_text(self, parser: ToolCallParser) -> None:
@@ -120,7 +120,7 @@ class Calls(ParserBase):
         """The prose is content, the call a call."""
         prose = f"A call begins with {self.mark()} and a name."
         result = self.read(parser, self.wire([WEATHER], prose))
-        assert (result.content, meaning(result)) == (prose, written([WEATHER]))
+        assert (result.content, meaning(result)) == (prose, encode([WEATHER]))
 
     def test_the_beginning_of_a_call_is_no_call(self, parser: ToolCallParser) -> None:
         """When prose follows where the name should be."""
@@ -177,7 +177,7 @@ class Calls(ParserBase):
         opening, closing = self.reasoning_tags
         text = f"{opening}hm{closing}\n{self.wire([WEATHER])}"
         result = self.read(parser, text)
-        assert (meaning(result), (result.reasoning or "").strip()) == (written([WEATHER]), "hm")
+        assert (meaning(result), (result.reasoning or "").strip()) == (encode([WEATHER]), "hm")
         assert "hm" not in (result.content or "")
         assert violations(text, result) == []
 
@@ -186,4 +186,4 @@ class Calls(ParserBase):
         """A call that writes about reasoning is a call."""
         call = ("write", {"text": "{0}hm{1} and {1}".format(*self.reasoning_tags)})
         result = self.read(parser, self.wire([call]), [call])
-        assert (meaning(result), result.reasoning) == (written([call]), None)
+        assert (meaning(result), result.reasoning) == (encode([call]), None)

@@ -13,7 +13,7 @@ from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolCallPars
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROPERTY, PROSE, SEARCH, WEATHER, Call, ParserBase
 from hermes_testing.suites.parser_tables import HOSTILE, REPAIRS
-from hermes_testing.suites.parser_texts import meaning, statuses, violations, written
+from hermes_testing.suites.parser_texts import encode, meaning, statuses, violations
 
 _WHOLE = {AttemptStatus.OK, AttemptStatus.UNCLOSED}
 _BROKEN = {AttemptStatus.INVALID_JSON, AttemptStatus.TRUNCATED}
@@ -27,7 +27,7 @@ class Damage(ParserBase):
 
     def test_no_truncation_raises_or_invents(self, parser: ToolCallParser) -> None:
         """Every prefix of a message holds the first calls of it, whole, and nothing else."""
-        text, calls = self.message(), written(self.some_calls())
+        text, calls = self.message(), encode(self.some_calls())
         for end in range(len(text)):
             result = self.read(parser, text[:end])
             found = meaning(result)
@@ -51,8 +51,8 @@ class Damage(ParserBase):
         results = [self.read(parser, text[:end]) for end in range(text.index("Paris"), len(text))]
         unclosed = [result for result in results if AttemptStatus.UNCLOSED in statuses(result)]
         assert unclosed
-        assert meaning(results[-1]) == written([WEATHER])
-        assert all(meaning(result) == written([WEATHER]) for result in unclosed)
+        assert meaning(results[-1]) == encode([WEATHER])
+        assert all(meaning(result) == encode([WEATHER]) for result in unclosed)
 
     @pytest.mark.parametrize("mode", MODES)
     def test_no_deletion_of_one_character_raises(self, parser: ToolCallParser, mode: ParseMode) -> None:
@@ -65,7 +65,7 @@ class Damage(ParserBase):
     @needs("many_calls", "separate_calls")
     def test_a_character_missing_from_one_call_leaves_the_others(self, parser: ToolCallParser) -> None:
         """Whichever character of whichever call."""
-        text, calls = self.message("Some text."), written(self.some_calls())
+        text, calls = self.message("Some text."), encode(self.some_calls())
         for place, (start, end) in enumerate(self._spans(parser, text)):
             others = calls[:place] + calls[place + 1 :]
             for at in range(start, end):
@@ -77,7 +77,7 @@ class Damage(ParserBase):
     @given(data=st.data())
     def test_a_change_in_one_call_leaves_the_others(self, parser: ToolCallParser, data: st.DataObject) -> None:
         """Something deleted, doubled, replaced, inserted: outside its span the calls are as they were."""
-        text, calls = self.message("Some text."), written(self.some_calls())
+        text, calls = self.message("Some text."), encode(self.some_calls())
         spans = self._spans(parser, text)
         place = data.draw(st.integers(0, len(spans) - 1))
         start, end = spans[place]
@@ -89,7 +89,7 @@ class Damage(ParserBase):
     @needs("text_before")
     def test_a_change_in_the_prose_leaves_the_calls(self, parser: ToolCallParser) -> None:
         """Whichever character is missing, and whatever brace, quote or mark is put between any two."""
-        text, calls = self.message(PROSE), written(self.some_calls())
+        text, calls = self.message(PROSE), encode(self.some_calls())
         first = text.index(PROSE)
         for at in range(first, first + len(PROSE)):
             for changed in (text[at + 1 :], *(mark + text[at:] for mark in (*_OPENINGS, self.mark()))):
@@ -129,7 +129,7 @@ class Damage(ParserBase):
         for calls in ([bad, SEARCH], [SEARCH, bad], [WEATHER, bad, SEARCH]):
             text = self.wire(calls).replace('"MARKER"', "MARKER")
             result = self.read(parser, text)
-            assert meaning(result) == written([call for call in calls if call is not bad])
+            assert meaning(result) == encode([call for call in calls if call is not bad])
             assert AttemptStatus.INVALID_JSON in statuses(result)
             assert violations(text, result) == []
 
@@ -169,7 +169,7 @@ class Damage(ParserBase):
         assert broken != self.wire([_REPAIRABLE]), "the arguments are not plain JSON in what wire() writes"
         strict, lenient = self.read(parser, broken), self.read(parser, broken, mode="lenient")
         assert (strict.calls, bool(strict.attempts)) == ((), True)
-        assert meaning(lenient) == written([call])
+        assert meaning(lenient) == encode([call])
         assert statuses(lenient) == [AttemptStatus.REPAIRED]
         assert [attempt.value for attempt in lenient.attempts] == [call[1]]
         assert violations(broken, strict) == []

@@ -11,7 +11,7 @@ from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import ParseMode, ToolCallParser
 from hermes_testing.suites.parser_base import MODES, ParserBase
 from hermes_testing.suites.parser_mutation import spoilt
-from hermes_testing.suites.parser_streams import streamed
+from hermes_testing.suites.parser_streams import stream_result
 from hermes_testing.suites.parser_tables import STRANGE_TOOLS, schemas_of
 from hermes_testing.suites.parser_texts import value_problems, violations
 
@@ -74,7 +74,7 @@ def problems_of(
     """Return the promises that a parser breaks for a text; in random pieces it must mean the same."""
     result = parser.parse(text, tools, mode)
     problems = [*violations(text, result), *value_problems(result)]
-    if is_streamed and streamed(parser, _cut(chance, text), tools, mode) != result:
+    if is_streamed and stream_result(parser, _cut(chance, text), tools, mode) != result:
         problems.append("a stream gives another result")
     return problems
 

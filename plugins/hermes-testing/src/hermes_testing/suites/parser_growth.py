@@ -13,8 +13,8 @@ import pytest
 
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_testing.suites.parser_base import SEARCH, WEATHER, ParserBase
-from hermes_testing.suites.parser_streams import streamed
-from hermes_testing.suites.parser_texts import meaning, violations, written
+from hermes_testing.suites.parser_streams import stream_result
+from hermes_testing.suites.parser_texts import encode, meaning, violations
 
 DOUBLING = 2.5
 """How much the work may grow when the text doubles: linear work doubles it, quadratic work makes it four times."""
@@ -51,11 +51,11 @@ class Growth(ParserBase):
     def test_twice_the_text_is_twice_the_work(self, parser: ToolCallParser, shape: str) -> None:
         """Counted in lines of Python, so the same in every run: parsed in both modes, and streamed in pieces."""
         size = min(2_000, self.long_text // 200)
-        texts = self.shaped(shape, size), self.shaped(shape, 2 * size)
+        texts = self.text_of_shape(shape, size), self.text_of_shape(shape, 2 * size)
         ways: dict[str, Callable[[str], object]] = {
             "strict": parser.parse,
             "lenient": lambda text: parser.parse(text, None, "lenient"),
-            "streamed": lambda text: streamed(parser, [text[at : at + 7] for at in range(0, len(text), 7)]),
+            "streamed": lambda text: stream_result(parser, [text[at : at + 7] for at in range(0, len(text), 7)]),
         }
         for way, act in ways.items():
             small, large = (lines_run(act, text) for text in texts)
@@ -65,7 +65,7 @@ class Growth(ParserBase):
     def test_time_grows_no_faster_than_the_text(self, parser: ToolCallParser, shape: str) -> None:
         """Processor time over three doublings: linear work takes 8 times as long, quadratic 64, and 15.6 may be."""
         size = self.long_text // 512
-        growth = time_growth(parser.parse, self.shaped(shape, size), self.shaped(shape, FOLD * size))
+        growth = time_growth(parser.parse, self.text_of_shape(shape, size), self.text_of_shape(shape, FOLD * size))
         assert growth <= _MOST, f"{growth:.1f} times the time from {size} to {FOLD * size} characters"
 
     def test_a_very_long_message_is_parsed(self, parser: ToolCallParser) -> None:
@@ -74,15 +74,15 @@ class Growth(ParserBase):
         prose = line * (self.long_text // len(line))
         text = self.wire([WEATHER], prose if "text_before" not in self.lacks else "")
         result = self.read(parser, text)
-        assert meaning(result) == written([WEATHER])
+        assert meaning(result) == encode([WEATHER])
         assert violations(text, result) == []
 
     def test_a_very_long_argument_arrives(self, parser: ToolCallParser) -> None:
         """A file that is written whole."""
         call = ("write", {"text": 'some words, "quoted"\n\tand a {brace}\n' * (self.long_text // 400)})
-        assert meaning(self.read(parser, self.wire([call]), [call])) == written([call])
+        assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
-    def shaped(self, shape: str, size: int) -> str:
+    def text_of_shape(self, shape: str, size: int) -> str:
         """Return a text of about `size` characters that invites work that grows with the square of it."""
         call = self.wire([WEATHER])
         middle = call.index("Paris")

@@ -38,7 +38,7 @@ def spoilt(chance: random.Random, messages: Sequence[str], pieces: Sequence[str]
     if chance.random() < 0.5:
         return _with_other_tokens(chance, text, messages, pieces)[:_LONGEST]
     for _ in range(chance.randint(1, 4)):
-        text = _changed(chance, text, messages, pieces)[:_LONGEST]
+        text = _change(chance, text, messages, pieces)[:_LONGEST]
     return text
 
 
@@ -64,7 +64,7 @@ def nameless(text: str, name: str) -> list[str]:
     return [variant for variant in found if variant != text]
 
 
-def _changed(chance: random.Random, text: str, messages: Sequence[str], pieces: Sequence[str]) -> str:
+def _change(chance: random.Random, text: str, messages: Sequence[str], pieces: Sequence[str]) -> str:
     start = chance.randint(0, len(text))
     end = min(len(text), start + chance.choice([1, 1, 2, 5, 12, 40]))
     after = chance.randint(end, len(text))

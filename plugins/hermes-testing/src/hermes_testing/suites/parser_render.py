@@ -14,7 +14,7 @@ from hermes_core.contracts.parsing import ToolCallParser
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROSE, WEATHER, Call, ParserBase
 from hermes_testing.suites.parser_tables import HOSTILE, PLAIN, RENDERED, UNWRITABLE, whole_schemas_of
-from hermes_testing.suites.parser_texts import meaning, written
+from hermes_testing.suites.parser_texts import encode, meaning
 
 _TOKEN: Final = re.compile(r"</?[^<>]*>|[^\w\s]+|\w+")
 
@@ -42,7 +42,7 @@ class Render(ParserBase):
         """From an OpenAI message, with its arguments as text or as a mapping."""
         calls = self.some_calls()
         result = self.read(parser, parser.render(_message(calls, as_text=as_text)))
-        assert meaning(result) == written(calls)
+        assert meaning(result) == encode(calls)
         assert result.content is None
 
     @needs("render", "text_before")
@@ -51,7 +51,7 @@ class Render(ParserBase):
         for content in ("Some text.", PROSE):
             text = parser.render(_message(self.some_calls(), content=content))
             result = self.read(parser, text)
-            assert (result.content, meaning(result)) == (content, written(self.some_calls()))
+            assert (result.content, meaning(result)) == (content, encode(self.some_calls()))
 
     @needs("render")
     def test_a_rendered_answer_is_its_text(self, parser: ToolCallParser) -> None:
@@ -67,7 +67,7 @@ class Render(ParserBase):
         for arguments in spellings:
             call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": arguments}}
             text = parser.render({"role": "assistant", "content": None, "tool_calls": [call]})
-            assert meaning(self.read(parser, text)) == written([("f", {})])
+            assert meaning(self.read(parser, text)) == encode([("f", {})])
 
     @needs("render")
     @pytest.mark.parametrize("arguments", UNWRITABLE)
@@ -85,7 +85,7 @@ class Render(ParserBase):
         for name, arguments in RENDERED.items():
             call: Call = ("f", arguments)
             text = parser.render(_message([call], as_text=as_text))
-            assert meaning(parser.parse(text, whole_schemas_of([call]))) == written([call]), f"{name}: {text!a}"
+            assert meaning(parser.parse(text, whole_schemas_of([call]))) == encode([call]), f"{name}: {text!a}"
 
     @needs("render")
     def test_what_is_rendered_with_marks_in_it_reads_back_with_its_tools_or_is_refused(
@@ -104,7 +104,7 @@ class Render(ParserBase):
             text = parser.render(_message([call]))
         except ValueError:
             return
-        assert meaning(parser.parse(text, whole_schemas_of([call]))) == written([call]), f"{text!a}"
+        assert meaning(parser.parse(text, whole_schemas_of([call]))) == encode([call]), f"{text!a}"
 
 
 def _message(calls: Sequence[Call], content: str | None = None, *, as_text: bool = False) -> dict[str, Any]:

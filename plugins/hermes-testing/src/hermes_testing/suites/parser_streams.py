@@ -47,14 +47,14 @@ class Streams(ParserBase):
                 whole = self.read(parser, text, mode=mode)
                 for size in (1, 2, 3, 5, 8, 13, 34, len(text) or 1):
                     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-                    assert streamed(parser, pieces, self.tools(), mode) == whole
+                    assert stream_result(parser, pieces, self.tools(), mode) == whole
 
     def test_a_stream_is_a_parse_wherever_it_is_cut_in_two(self, parser: ToolCallParser) -> None:
         """Between any two characters."""
         for text in (self.message("Some text."), self.malformed()):
             whole = self.read(parser, text)
             for at in range(len(text)):
-                assert streamed(parser, [text[:at], text[at:]], self.tools()) == whole
+                assert stream_result(parser, [text[:at], text[at:]], self.tools()) == whole
 
     def test_a_declared_text_without_quotes_is_the_same_wherever_it_is_cut(self, parser: ToolCallParser) -> None:
         """Whatever is made of it: what more text may turn into another value is decided when that is there."""
@@ -63,7 +63,7 @@ class Streams(ParserBase):
             text = bare(self.wire([call]), "MARKER", value)
             whole = parser.parse(text, schemas_of([call]))
             for at in range(len(text)):
-                found = streamed(parser, [text[:at], text[at:]], schemas_of([call]))
+                found = stream_result(parser, [text[:at], text[at:]], schemas_of([call]))
                 assert found == whole, f"{text!a} cut after {text[:at]!a}"
 
     @PROPERTY
@@ -76,19 +76,19 @@ class Streams(ParserBase):
         other = parser.stream(self.tools())
         other.feed(text[: len(text) // 2])
         pieces = [text[start:end] for start, end in pairwise(edges)]
-        assert streamed(parser, pieces, self.tools()) == self.read(parser, text)
+        assert stream_result(parser, pieces, self.tools()) == self.read(parser, text)
 
     def test_a_stream_of_nothing_is_empty(self, parser: ToolCallParser) -> None:
         """With and without empty pieces."""
         for pieces in ([], ["", ""]):
-            assert streamed(parser, pieces) == parser.parse("")
+            assert stream_result(parser, pieces) == parser.parse("")
 
     def test_a_stream_s_events_tell_the_whole_text(self, parser: ToolCallParser) -> None:
         """The calls in order, the content to the letter, and the same however it is cut."""
         for text in (self.message("Some text."), self.message("Some text.") + "\nafter", self.malformed()):
             result = self.read(parser, text)
             for pieces in ([text], list(text), [text[:20], text[20:]]):
-                assert told(parser, pieces, self.tools()) == (result.content or "", list(result.calls))
+                assert stream_contents(parser, pieces, self.tools()) == (result.content or "", list(result.calls))
 
     def test_a_stream_s_events_tell_every_attempt(self, parser: ToolCallParser) -> None:
         """Also one that is no call, in its place, and with what the model wrote."""
@@ -145,7 +145,7 @@ class Streams(ParserBase):
         assert calls[:1] == list(self.read(parser, text).calls[:1])
 
 
-def streamed(
+def stream_result(
     parser: ToolCallParser,
     pieces: Sequence[str],
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -159,7 +159,7 @@ def streamed(
     return stream.result()
 
 
-def told(
+def stream_contents(
     parser: ToolCallParser, pieces: Sequence[str], tools: Sequence[Mapping[str, Any]] | None
 ) -> tuple[str, list[ParsedCall]]:
     """Return the content and the calls that a stream's events tell."""

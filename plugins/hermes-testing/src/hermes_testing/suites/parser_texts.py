@@ -88,7 +88,7 @@ def value_problems(result: ParseResult) -> list[str]:
     return [
         f"attempt {attempt.start}-{attempt.end} has the value {attempt.value!r:.200} for {attempt.arguments!r:.200}"
         for attempt in read
-        if written([("", attempt.value)]) != written([("", json.loads(attempt.arguments or ""))])
+        if encode([("", attempt.value)]) != encode([("", json.loads(attempt.arguments or ""))])
     ]
 
 
@@ -112,10 +112,10 @@ def is_json_object(text: str) -> bool:
 
 def meaning(result: ParseResult) -> list[tuple[str, str]]:
     """Return what two spellings of the same calls have in common: names and values, 1 and 1.0 and true kept apart."""
-    return written([(call.name, json.loads(call.arguments)) for call in result.calls])
+    return encode([(call.name, json.loads(call.arguments)) for call in result.calls])
 
 
-def written(calls: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
+def encode(calls: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
     """Return calls in the form in which `meaning` returns those of a result."""
     return [(name, json.dumps(arguments, sort_keys=True)) for name, arguments in calls]
 

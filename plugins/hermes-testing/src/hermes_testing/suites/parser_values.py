@@ -12,7 +12,7 @@ from hermes_core.contracts.parsing import ToolCallParser
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import PROPERTY, SEARCH, Call, ParserBase
 from hermes_testing.suites.parser_tables import NESTED_VALUES, SCALARS, TRICKY_TEXTS, objects, schema, schemas_of
-from hermes_testing.suites.parser_texts import is_json_object, meaning, violations, written
+from hermes_testing.suites.parser_texts import encode, is_json_object, meaning, violations
 
 
 class Values(ParserBase):
@@ -29,27 +29,27 @@ class Values(ParserBase):
         """Braces, quotes, unicode, newlines, foreign tags; as the only argument and before another."""
         for arguments in ({"text": text}, {"text": text, "more": 1}):
             call = ("f", arguments)
-            assert meaning(self.read(parser, self.wire([call]), [call])) == written([call])
+            assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
     @needs("nested_values")
     @pytest.mark.parametrize("value", NESTED_VALUES.values(), ids=NESTED_VALUES)
     def test_a_nested_value_arrives_unchanged(self, parser: ToolCallParser, value: Any) -> None:
         """Objects in lists in objects."""
         call = ("f", {"value": value, "more": "text"})
-        assert meaning(self.read(parser, self.wire([call]), [call])) == written([call])
+        assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
     @needs("any_names")
     @pytest.mark.parametrize("name", ["", "grüße 你好", 'a "b" \\', "}{][", "</a>", "a.b-c"])
     def test_any_name_of_an_argument_arrives_unchanged(self, parser: ToolCallParser, name: str) -> None:
         """It is a text like any other."""
         call = ("f", {name: 1})
-        assert meaning(self.read(parser, self.wire([call]), [call])) == written([call])
+        assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
     @needs("own_marks")
     def test_the_format_s_own_marks_inside_a_string_are_text(self, parser: ToolCallParser) -> None:
         """A call that writes about calls is one call."""
         call: Call = ("write", {"text": self.wire([SEARCH]), "more": self.message("text"), "end": self.mark()})
-        assert meaning(self.read(parser, self.wire([call]), [call])) == written([call])
+        assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
     @PROPERTY
     @given(data=st.data(), content=st.sampled_from(["", "Some text."]))
@@ -58,7 +58,7 @@ class Values(ParserBase):
         call = ("f", data.draw(objects(self.lacks)))
         text = self.wire([call], content if "text_before" not in self.lacks else "")
         result = self.read(parser, text, [call])
-        assert meaning(result) == written([call])
+        assert meaning(result) == encode([call])
         assert violations(text, result) == []
 
     @pytest.mark.parametrize(("declared", "value"), SCALARS.values(), ids=SCALARS)
@@ -66,14 +66,14 @@ class Values(ParserBase):
         """A text that looks like something else stays a text; a number keeps its kind."""
         call = ("f", {"value": value, "more": value})
         tools = [schema("f", {"value": {"type": declared}, "more": {"type": declared}})]
-        assert meaning(parser.parse(self.wire([call]), tools)) == written([call])
+        assert meaning(parser.parse(self.wire([call]), tools)) == encode([call])
 
     @pytest.mark.parametrize("value", ["03106", "text", None, "None of these"])
     def test_an_optional_text_has_the_type_its_schema_declares(self, parser: ToolCallParser, value: Any) -> None:
         """Written as pydantic writes it."""
         call = ("f", {"value": value})
         tools = [schema("f", {"value": {"anyOf": [{"type": "string"}, {"type": "null"}]}})]
-        assert meaning(parser.parse(self.wire([call]), tools)) == written([call])
+        assert meaning(parser.parse(self.wire([call]), tools)) == encode([call])
 
     @needs("nested_values")
     @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ class Values(ParserBase):
         """And so has what is in it."""
         call = ("f", {"value": value})
         tools = [schema("f", {"value": {"type": declared}})]
-        assert meaning(parser.parse(self.wire([call]), tools)) == written([call])
+        assert meaning(parser.parse(self.wire([call]), tools)) == encode([call])
 
     def test_a_value_that_no_schema_declares_is_what_the_text_says(self, parser: ToolCallParser) -> None:
         """Its own type where values carry one, else its text: a guess would be wrong for zip codes."""
@@ -94,7 +94,7 @@ class Values(ParserBase):
         as_text: Call = ("f", {"days": "3", "zip": "03106"})
         wanted = as_text if "typed_values" in self.lacks else call
         for tools in (None, [schema("f", {"other": {"type": "integer"}})]):
-            assert meaning(parser.parse(self.wire([call]), tools)) == written([wanted])
+            assert meaning(parser.parse(self.wire([call]), tools)) == encode([wanted])
 
     @pytest.mark.parametrize("declared", ["integer", "number", "boolean", "object", "array", ["integer", "null"]])
     def test_a_value_that_does_not_fit_its_schema_stays_as_it_is(self, parser: ToolCallParser, declared: Any) -> None:
@@ -102,7 +102,7 @@ class Values(ParserBase):
         for value in ("many", "1,2", "NaN", "[1, 2", "3 days"):
             call = ("f", {"value": value})
             result = parser.parse(self.wire([call]), [schema("f", {"value": {"type": declared}})])
-            assert meaning(result) == written([call])
+            assert meaning(result) == encode([call])
             assert "typed_values" not in self.lacks or result.attempts[0].reason
 
     @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ class Values(ParserBase):
         """Templates of Qwen3.5 write True, False and None themselves (vllm#38885)."""
         wanted = value if "typed_values" in self.lacks else text
         result = parser.parse(self.wire([("f", {"value": text})]), [schema("f", {"value": {"type": declared}})])
-        assert meaning(result) == written([("f", {"value": wanted})])
+        assert meaning(result) == encode([("f", {"value": wanted})])
 
     @pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "1e999999", "0" * 5000])
     def test_a_number_that_cannot_be_read_does_not_raise(self, parser: ToolCallParser, number: str) -> None:
@@ -140,7 +140,7 @@ class Values(ParserBase):
     def test_of_two_equal_names_the_last_counts(self, parser: ToolCallParser) -> None:
         """As in every reader of JSON; the first is no other call and no error."""
         text = self.wire([("f", {"city": "Paris"})]).replace('"city"', '"city": "Rome", "city"')
-        assert meaning(self.read(parser, text)) == written([("f", {"city": "Paris"})])
+        assert meaning(self.read(parser, text)) == encode([("f", {"city": "Paris"})])
 
     @needs("typed_values")
     def test_known_tools_change_nothing(self, parser: ToolCallParser) -> None:

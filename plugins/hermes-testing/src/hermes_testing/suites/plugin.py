@@ -79,7 +79,7 @@ class PluginSuite(Suite):
         return load_tolerantly(PluginSettings(allow=(), extra=(self.plugin,)), environ=os.environ)
 
     @pytest.fixture
-    def installed(self) -> Any:
+    def installed_plugin(self) -> Any:
         """The record of the installed plugin, found as a user's run would find it."""
         if self.distribution is None:
             pytest.skip("no distribution is named, the plugin is a module only")
@@ -87,15 +87,15 @@ class PluginSuite(Suite):
         registry = load_plugins(PluginSettings(allow=(name,), strict=True))
         return next(record for record in registry.plugins if record.state is PluginState.LOADED)
 
-    def test_the_entry_point_resolves_to_the_module(self, installed: Any) -> None:
+    def test_the_entry_point_resolves_to_the_module(self, installed_plugin: Any) -> None:
         """In the group `hermes_core.plugins`; the name is what users write in filters."""
-        assert installed.found.value == self.plugin
+        assert installed_plugin.found.value == self.plugin
 
-    def test_plugins_list_shows_it(self, installed: Any) -> None:
+    def test_plugins_list_shows_it(self, installed_plugin: Any) -> None:
         """`hermes-core plugins list --json`, in a process of its own, has it."""
         code = "import sys; from hermes_core.cli import main; sys.exit(main(['plugins', 'list', '--json']))"
         listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert json.dumps(installed.found.distribution) in json.dumps(json.loads(listing.stdout))
+        assert json.dumps(installed_plugin.found.distribution) in json.dumps(json.loads(listing.stdout))
 
     def test_it_loads(self, tolerant: Registry) -> None:
         """Hook names, markers and arguments are right, no hook is a coroutine, every declaration is accepted."""
@@ -110,16 +110,16 @@ class PluginSuite(Suite):
     def test_it_declares_something(self) -> None:
         """A plugin without a component or a listener has no reason to be installed."""
         module = importlib.import_module(self.plugin)
-        assert self._declared() or any(name.startswith("hermes_") for name in vars(module))
+        assert self._specs() or any(name.startswith("hermes_") for name in vars(module))
 
     def test_every_name_is_declared_once(self) -> None:
         """Per kind."""
-        names = [(kind, spec.name) for kind, spec in self._declared()]
+        names = [(kind, spec.name) for kind, spec in self._specs()]
         assert sorted(set(names)) == sorted(names)
 
     def test_every_requirement_can_be_read(self) -> None:
         """`dist:NAME>=1`, `bin:PROGRAM` or `env:VARIABLE`."""
-        requires = [item for _, spec in self._declared() if isinstance(spec, ComponentSpec) for item in spec.requires]
+        requires = [item for _, spec in self._specs() if isinstance(spec, ComponentSpec) for item in spec.requires]
         assert unreadable_requirements(requires) == []
 
     def test_every_target_satisfies_its_contract(self, tolerant: Registry) -> None:
@@ -133,19 +133,19 @@ class PluginSuite(Suite):
 
     def test_declarations_say_what_they_are(self) -> None:
         """One line each, for `plugins list`."""
-        for _, spec in self._declared():
+        for _, spec in self._specs():
             assert spec.summary.strip()
             assert "\n" not in spec.summary
 
     def test_declarations_are_data(self) -> None:
         """They cross processes and enter logs: picklable and JSON."""
-        for _, spec in self._declared():
+        for _, spec in self._specs():
             assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301 - our own bytes
             assert json.loads(json.dumps(spec.to_json()))["name"] == spec.name
 
     def test_declaring_twice_gives_the_same(self) -> None:
         """Each registry asks again."""
-        assert self._declared() == self._declared()
+        assert self._specs() == self._specs()
 
     def test_loading_it_imports_nothing_heavy(self) -> None:
         """In a fresh interpreter, hooks called."""
@@ -161,7 +161,7 @@ class PluginSuite(Suite):
         package = self.plugin.partition(".")[0]
         assert importlib.resources.files(package).joinpath("py.typed").is_file()
 
-    def _declared(self) -> list[tuple[str, Declaration]]:
+    def _specs(self) -> list[tuple[str, Declaration]]:
         module = importlib.import_module(self.plugin)
         hooks = [(kind.name, getattr(module, kind.hook, None)) for kind in KINDS.values()]
         return [(kind, spec) for kind, hook in hooks if hook is not None for spec in hook()]

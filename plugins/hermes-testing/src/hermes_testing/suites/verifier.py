@@ -16,7 +16,7 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import Runtime
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.specs import VerifierSpec
-from hermes_testing.suites.attacks import ATTACKS, named, traces
+from hermes_testing.suites.attacks import ATTACKS, dependencies_of, traces
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.rollouts import OpenRollout, RolloutBase
 from hermes_testing.watching import longest_stall
@@ -183,12 +183,12 @@ class VerifierSuite(RolloutBase):
 
     async def test_what_it_depends_on_is_named_the_same_each_time(self, registry: Registry) -> None:
         """`inputs`, `protected` and `verifiers`, where it has them: they are hashed before the rollout and after."""
-        said = [named(self.make(registry)) for _ in range(2)]
+        said = [dependencies_of(self.make(registry)) for _ in range(2)]
         assert said[0] == said[1]
 
     def test_it_asks_for_a_sandbox_when_it_names_what_lies_in_one(self, registry: Registry, spec: VerifierSpec) -> None:
         """Artifacts and protected paths without a sandbox would protect nothing."""
-        inside = [*spec.artifacts, *named(self.make(registry))["protected"]]
+        inside = [*spec.artifacts, *dependencies_of(self.make(registry))["protected"]]
         assert spec.needs_sandbox or not inside
 
     async def score(self, runtime: Runtime, context: RolloutContext, result: AgentResult) -> Score:
