@@ -35,7 +35,7 @@ class Policy:
         """Return the arguments that take the place of whatever a model wrote."""
         return {name: getattr(self, name) for name in sorted(POLICY_WORDS)}
 
-    def applied(self, spec: SandboxSpec, levels: tuple[str, ...] | None) -> SandboxSpec:
+    def apply(self, spec: SandboxSpec, levels: tuple[str, ...] | None) -> SandboxSpec:
         """Return what the sandbox must be; `levels` are those that its backend declares, if they are known.
 
         Raises:

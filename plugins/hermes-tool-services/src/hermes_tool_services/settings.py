@@ -89,18 +89,18 @@ def executor_settings(
     """
     given = {name.removeprefix(PREFIX): text for name, text in environ.items() if name.startswith(PREFIX) and text}
     _refuse_unknown(given)
-    pool = _taken(given, _NOMAD)
+    pool = _read_settings(given, _NOMAD)
     name = _backend_name(backend, [key for key in _NOMAD if key in given])
     options = {**pool, **read_object("--backend-options", backend_options)}
     fields = read_object("--sandbox", sandbox)
     if "IMAGE" in given:
         target, key = (options, "sandbox_image") if name == "nomad" else (fields, "image")
         target.setdefault(key, given["IMAGE"])
-    values = {**_taken(given, _CONFIG), **(config or {})}
+    values = {**_read_settings(given, _CONFIG), **(config or {})}
     return ExecutorSettings(
         backend=Ref(kind="backend", name=name, options=options),
-        config=_validated(lambda: ToolExecutorConfig(**values), "the executor's config"),
-        spec=_validated(lambda: _SPEC.validate_python(_known(fields)), "--sandbox"),
+        config=_validate(lambda: ToolExecutorConfig(**values), "the executor's config"),
+        spec=_validate(lambda: _SPEC.validate_python(_check_keys(fields)), "--sandbox"),
         token=given.get("TOKEN", "").strip() or None,
     )
 
@@ -146,7 +146,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             raise ConfigError(f"there is no variable {PREFIX}{name}", hint=hint)
 
 
-def _taken(given: Mapping[str, str], table: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
+def _read_settings(given: Mapping[str, str], table: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, (key, read) in table.items():
         if name in given:
@@ -157,7 +157,7 @@ def _taken(given: Mapping[str, str], table: Mapping[str, tuple[str, Read]]) -> d
     return values
 
 
-def _known(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_keys(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
     for key in fields:
         if key not in known:
@@ -169,7 +169,7 @@ def _known(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
-def _validated(make: Callable[[], T], what: str) -> T:
+def _validate(make: Callable[[], T], what: str) -> T:
     try:
         return make()
     except ValidationError as error:

@@ -77,14 +77,14 @@ async def read_artifact(sandbox: Sandbox, request: ArtifactReadRequestPayload) -
     limit = _limit(request.max_bytes, MOST_BYTES, "max_bytes")
     start, length = (0, None) if request.range is None else (request.range.start, request.range.length)
     with _refusing(request.path):
-        place = await _confined(sandbox, request.path)
+        place = await _confine(sandbox, request.path)
         size = _file_size(await sandbox.stat(place), request.path)
         end = size if length is None else min(size, start + length)
         data = await sandbox.read_file(place, offset=start, length=max(0, min(end - start, limit)))
         digest = await _hash(sandbox, place) if request.include_sha256 else None
     text = data.decode("utf-8", "replace") if request.encoding == "text" else base64.b64encode(data).decode()
     return ArtifactReadResponsePayload(
-        path=_shown(place),
+        path=_workspace_path(place),
         content=text,
         encoding=request.encoding,
         truncated=start + len(data) < end,
@@ -102,13 +102,13 @@ async def list_artifacts(sandbox: Sandbox, request: ArtifactListRequestPayload) 
     entries: list[ArtifactListEntryPayload] = []
     omitted: list[tuple[str, str]] = []
     with _refusing(request.path):
-        place = await _confined(sandbox, request.path)
+        place = await _confine(sandbox, request.path)
         pending = [place]
         await sandbox.list_dir(place)
 
     def answer(*, truncated: bool) -> ArtifactListResponsePayload:
         return ArtifactListResponsePayload(
-            path=_shown(place),
+            path=_workspace_path(place),
             entries=entries,
             truncated=truncated,
             omitted=OmittedPayload.first(omitted),
@@ -137,12 +137,12 @@ async def archive_artifacts(sandbox: Sandbox, request: ArtifactArchiveRequestPay
     max_bytes = _limit(request.max_bytes, MOST_BYTES, "max_bytes")
     max_entries = _limit(request.max_entries, MOST_ENTRIES, "max_entries")
     with _refusing(request.path):
-        place = await _confined(sandbox, request.path)
+        place = await _confine(sandbox, request.path)
         async with _temporary() as target:
             moved = await sandbox.archive([place], target, max_bytes=max_bytes, max_entries=max_entries)
             data = await asyncio.to_thread(target.read_bytes)
     return ArtifactArchiveResponsePayload(
-        path=_shown(place),
+        path=_workspace_path(place),
         content=base64.b64encode(data).decode(),
         format=request.format,
         bytes=len(data),
@@ -176,7 +176,7 @@ def _refusing(path: str) -> Iterator[None]:
         raise ArtifactRefusedError(400, f"{path}: {error.strerror or error}") from error
 
 
-async def _confined(sandbox: Sandbox, path: str) -> str:
+async def _confine(sandbox: Sandbox, path: str) -> str:
     """Return the path with its symlinks resolved where there are any, relative to the workspace."""
     place = inner_path(path, sandbox.workspace)
     folder = "."
@@ -185,12 +185,12 @@ async def _confined(sandbox: Sandbox, path: str) -> str:
         if entry is None:
             raise FileNotFoundError(2, "No such file or directory", path)
         if entry.kind == "symlink":
-            return await _resolved(sandbox, place, path)
+            return await _follow_link(sandbox, place, path)
         folder = posixpath.join(folder, name)
     return place
 
 
-async def _resolved(sandbox: Sandbox, place: str, path: str) -> str:
+async def _follow_link(sandbox: Sandbox, place: str, path: str) -> str:
     command = f"realpath -ez -- . {shlex.quote(place)}"
     answer = await sandbox.exec(command, cwd=sandbox.workspace, timeout=30)
     found = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
@@ -224,7 +224,7 @@ def _entry(path: str, entry: FileStat) -> ArtifactListEntryPayload:
     )
 
 
-def _shown(place: str) -> str:
+def _workspace_path(place: str) -> str:
     return WORKSPACE if place == "." else f"{WORKSPACE}/{place}"
 
 

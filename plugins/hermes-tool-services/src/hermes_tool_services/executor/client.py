@@ -85,36 +85,36 @@ class ToolExecutorClient:
         )
         limit = seconds + MARGIN + self._patience
         try:
-            found = await self._asked("POST", "/execute", request, limit)
+            found = await self._ask("POST", "/execute", request, limit)
         except _BrokenOffError:
-            found = await self._asked("POST", "/execute", request, limit)
-        return _parsed(found, wire.ToolResultPayload).result()
+            found = await self._ask("POST", "/execute", request, limit)
+        return _parse(found, wire.ToolResultPayload).result()
 
     async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: FBT001, FBT002 - the predecessor's signature
         """End what a trajectory runs, and close its sandbox."""
         request = wire.ToolExecutorReleaseRequest(trajectory_id=trajectory_id, reset_workspace=reset_workspace)
-        await self._asked("POST", "/release", request, _RELEASE)
+        await self._ask("POST", "/release", request, _RELEASE)
 
     async def read_artifact(self, request: wire.ArtifactReadRequestPayload) -> wire.ArtifactReadResponsePayload:
         """Read a file of a trajectory's workspace; raises `ArtifactRefusedError`."""
-        found = await self._asked("POST", "/artifacts/read", request, self._patience)
-        return _parsed(found, wire.ArtifactReadResponsePayload)
+        found = await self._ask("POST", "/artifacts/read", request, self._patience)
+        return _parse(found, wire.ArtifactReadResponsePayload)
 
     async def list_artifacts(self, request: wire.ArtifactListRequestPayload) -> wire.ArtifactListResponsePayload:
         """List a directory of a trajectory's workspace; raises `ArtifactRefusedError`."""
-        found = await self._asked("POST", "/artifacts/list", request, self._patience)
-        return _parsed(found, wire.ArtifactListResponsePayload)
+        found = await self._ask("POST", "/artifacts/list", request, self._patience)
+        return _parse(found, wire.ArtifactListResponsePayload)
 
     async def archive_artifacts(
         self, request: wire.ArtifactArchiveRequestPayload
     ) -> wire.ArtifactArchiveResponsePayload:
         """Pack a file or a directory of a trajectory's workspace; raises `ArtifactRefusedError`."""
-        found = await self._asked("POST", "/artifacts/archive", request, self._patience)
-        return _parsed(found, wire.ArtifactArchiveResponsePayload)
+        found = await self._ask("POST", "/artifacts/archive", request, self._patience)
+        return _parse(found, wire.ArtifactArchiveResponsePayload)
 
     async def status(self) -> Mapping[str, Any]:
         """Return the service's numbers."""
-        return await self._asked("GET", "/status", None, self._patience)
+        return await self._ask("GET", "/status", None, self._patience)
 
     async def aclose(self) -> None:
         """Close the connections; trajectories stay until they are released."""
@@ -130,7 +130,7 @@ class ToolExecutorClient:
     ) -> None:
         await self.aclose()
 
-    async def _asked(self, method: str, path: str, body: BaseModel | None, timeout: float) -> Mapping[str, Any]:
+    async def _ask(self, method: str, path: str, body: BaseModel | None, timeout: float) -> Mapping[str, Any]:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0)  # a call that waits must not keep another from being sent
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
@@ -156,7 +156,7 @@ class ToolExecutorClient:
         return found
 
 
-def _parsed(found: Mapping[str, Any], kind: type[P]) -> P:
+def _parse(found: Mapping[str, Any], kind: type[P]) -> P:
     try:
         return kind.model_validate(found)
     except ValidationError as error:

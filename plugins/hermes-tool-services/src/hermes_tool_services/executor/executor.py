@@ -151,32 +151,32 @@ class ToolExecutor:
         began = time.perf_counter()
         is_error = True
         try:
-            result = await self._routed(trajectory_id, call, timeout_s, execution_id)
+            result = await self._route(trajectory_id, call, timeout_s, execution_id)
             is_error = not result.success
         finally:
             self.stats.add(time.perf_counter() - began, is_error=is_error)
         return result_for(call, result)
 
-    async def _routed(
+    async def _route(
         self, trajectory_id: str, call: ToolCall, timeout_s: float | None, execution_id: str | None
     ) -> ToolResult:
         if self._is_closed:
-            return _refused("the executor is closed")
+            return _refusal("the executor is closed")
         tool = self._tool(call.name)
         if tool is None:
-            return _refused(f"Unknown tool: {call.name}")
+            return _refusal(f"Unknown tool: {call.name}")
         trajectory = self._trajectory(trajectory_id)
         if trajectory is None:
-            return _refused(_released(trajectory_id))
+            return _refusal(_release_notice(trajectory_id))
         seconds = timeout_of(timeout_s, call.arguments.get("timeout"), self.config.default_timeout_s)
         try:
             return await trajectory.call(
                 execution_id, lambda: self._work(trajectory, tool, call, seconds, execution_id)
             )
         except ReleasedError:
-            return _refused(_released(trajectory_id))
+            return _refusal(_release_notice(trajectory_id))
         except CancelledCallError:
-            return _refused(f"call {execution_id} was cancelled; it is not run a second time")
+            return _refusal(f"call {execution_id} was cancelled; it is not run a second time")
 
     def _tool(self, name: str) -> Tool | None:
         if self._tools is None:
@@ -189,7 +189,7 @@ class ToolExecutor:
         if tool.schema.external:
             return self._outside(trajectory, call, seconds)
         if not isinstance(tool, InstalledTool):
-            return _hosted(tool, call, trajectory.id, seconds)
+            return _run_here(tool, call, trajectory.id, seconds)
         name = tool.schema.name
 
         async def inside(slot: Any) -> ToolResult:
@@ -202,7 +202,7 @@ class ToolExecutor:
 
     async def _outside(self, trajectory: Trajectory, call: ToolCall, seconds: float) -> ToolResult:
         if self._external is None:
-            return _refused(f"External tool not available (ToolServer not configured): {call.name}")
+            return _refusal(f"External tool not available (ToolServer not configured): {call.name}")
         arguments = without_policy(call.arguments)
         about = {"task_id": trajectory.id}
         if trajectory.slot is not None:
@@ -221,11 +221,11 @@ class ToolExecutor:
                 self._backend,
                 idle=self.config.idle_timeout_s,
                 forgotten=self._forget,
-                gone=self._gone,
+                gone=self._drop_trajectory,
             )
         return found
 
-    def _gone(self, trajectory_id: str) -> None:
+    def _drop_trajectory(self, trajectory_id: str) -> None:
         self._trajectories.pop(trajectory_id, None)
 
     def _forget(self, trajectory_id: str) -> None:
@@ -236,9 +236,9 @@ class ToolExecutor:
         )
         task = asyncio.ensure_future(self.release_trajectory(trajectory_id))
         self._forgetting.add(task)
-        task.add_done_callback(self._forgotten)
+        task.add_done_callback(self._end_forgetting)
 
-    def _forgotten(self, task: asyncio.Task[None]) -> None:
+    def _end_forgetting(self, task: asyncio.Task[None]) -> None:
         self._forgetting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.warning("a trajectory could not be released: %s", error)
@@ -272,13 +272,13 @@ class ToolExecutor:
     async def _artifact(self, trajectory_id: str, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         trajectory = self._trajectories.get(trajectory_id)
         if trajectory_id in self._released:
-            raise ArtifactRefusedError(404, _released(trajectory_id))
+            raise ArtifactRefusedError(404, _release_notice(trajectory_id))
         if trajectory is None or trajectory.slot is None:
             raise ArtifactRefusedError(404, NO_SLOT)
         try:
             return await trajectory.use(work)
         except ReleasedError:
-            raise ArtifactRefusedError(404, _released(trajectory_id)) from None
+            raise ArtifactRefusedError(404, _release_notice(trajectory_id)) from None
 
     @property
     def slots(self) -> list[Any]:
@@ -310,7 +310,7 @@ class ToolExecutor:
         closing = [asyncio.ensure_future(self.release_trajectory(name)) for name in list(self._trajectories)]
         problems: list[BaseException] = []
         try:
-            problems += await _ended(closing, limit, f"{{}} of {len(closing)} trajectories were not released")
+            problems += await _await_end(closing, limit, f"{{}} of {len(closing)} trajectories were not released")
         finally:
             problems += await self._close_rest(limit, is_stuck=bool(problems))
         if problems:
@@ -325,7 +325,7 @@ class ToolExecutor:
         if self._own is not None:
             parts.append(self._own.let_go() if is_stuck else self._own.stop())
         closing = [asyncio.ensure_future(part) for part in parts]
-        return await _ended(closing, limit, "{} parts of the executor were not closed")
+        return await _await_end(closing, limit, "{} parts of the executor were not closed")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -337,7 +337,7 @@ class ToolExecutor:
         await self.close()
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]], limit: float, complaint: str) -> list[BaseException]:
+async def _await_end(tasks: Sequence[asyncio.Task[None]], limit: float, complaint: str) -> list[BaseException]:
     """Wait for tasks, no longer than `limit` seconds, and return what went wrong; those that are late are cancelled."""
     if not tasks:
         return []
@@ -354,7 +354,7 @@ async def _ended(tasks: Sequence[asyncio.Task[None]], limit: float, complaint: s
     return [told, *errors]
 
 
-async def _hosted(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float) -> ToolResult:
+async def _run_here(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float) -> ToolResult:
     """Run an environment's own tool, in this process."""
     sent = ToolCall(call.name, without_policy(call.arguments), call.raw_text, call.uniq_id)
     about = {"trajectory_id": trajectory_id, "task_id": trajectory_id}
@@ -365,9 +365,9 @@ async def _hosted(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float
         return ToolResult(success=False, error=f"{call.name} timed out after {seconds:g}s", metadata={"timeout": True})
 
 
-def _refused(error: str) -> ToolResult:
+def _refusal(error: str) -> ToolResult:
     return ToolResult(success=False, error=error)
 
 
-def _released(trajectory_id: str) -> str:
+def _release_notice(trajectory_id: str) -> str:
     return f"Trajectory {trajectory_id} was released; its calls are not run any more"

@@ -85,7 +85,7 @@ class SandboxToolBackend:
     def spec(self) -> SandboxSpec:
         """What every sandbox must be."""
         declaration = getattr(self._backend, "declaration", None)
-        return self.policy.applied(self._given_spec, None if declaration is None else declaration.isolation)
+        return self.policy.apply(self._given_spec, None if declaration is None else declaration.isolation)
 
     @property
     def slots(self) -> Sequence[SandboxSlot]:
@@ -122,7 +122,7 @@ class SandboxToolBackend:
 
     async def acquire(self, trajectory_id: str) -> SandboxSlot:
         """Open a sandbox; when cancelled, nothing is left."""
-        runtime = self._started()
+        runtime = self._require_runtime()
         sandbox = await self._backend.open(dataclasses.replace(self.spec, rollout_id=trajectory_id))
         context = RolloutContext(runtime, rollout_id=trajectory_id, sandbox=sandbox)
         slot = SandboxSlot(next(self._numbers), trajectory_id, sandbox, context)
@@ -158,14 +158,14 @@ class SandboxToolBackend:
         async def one_slot(indexes: list[int]) -> None:
             for index in indexes:
                 slot, tool, arguments = requests[index]
-                results[index] = await self._answered(slot, tool, arguments, timeout_s)
+                results[index] = await self._execute_one(slot, tool, arguments, timeout_s)
 
         async with asyncio.TaskGroup() as group:
             for indexes in by_slot.values():
                 group.create_task(one_slot(indexes))
         return [results[index] for index in range(len(requests))]
 
-    async def _answered(
+    async def _execute_one(
         self, slot: SandboxSlot, tool: str, arguments: Mapping[str, Any], timeout_s: float | None
     ) -> ExecutionResult:
         try:
@@ -194,19 +194,19 @@ class SandboxToolBackend:
         if violation is not None:
             result = ExecutionResult(success=False, error=violation, metadata={"requires_bwrap": True})
         else:
-            result = await self._guarded(slot, name, given, seconds, execution_id)
+            result = await self._run_in_time(slot, name, given, seconds, execution_id)
         result.execution_id = execution_id or ""
         result.metadata = {**_about(slot.sandbox, name), **result.metadata}
         return result
 
-    async def _guarded(
+    async def _run_in_time(
         self, slot: SandboxSlot, name: str, arguments: dict[str, Any], seconds: float, execution_id: str | None
     ) -> ExecutionResult:
         try:
             async with asyncio.timeout(seconds + MARGIN):
                 return await self._run(slot, name, arguments, seconds, execution_id)
         except TimeoutError:
-            return _timed_out(name, seconds)
+            return _timeout_result(name, seconds)
         except BackendError:
             raise
         except (ArgumentsError, HermesError) as error:
@@ -217,7 +217,7 @@ class SandboxToolBackend:
     async def _run(
         self, slot: SandboxSlot, name: str, arguments: dict[str, Any], seconds: float, execution_id: str | None
     ) -> ExecutionResult:
-        runtime = self._started()
+        runtime = self._require_runtime()
         _map_paths(arguments, slot.sandbox.workspace)
         if name in {"read_file", "write_file"} and set(arguments) <= {"path", "content"}:
             return await _file(slot.sandbox, name, arguments)
@@ -253,7 +253,7 @@ class SandboxToolBackend:
         """Pack a file or a directory of the workspace."""
         return await artifacts.archive_artifacts(slot.sandbox, request)
 
-    def _started(self) -> Runtime:
+    def _require_runtime(self) -> Runtime:
         if self._runtime is None:
             raise BackendError("the tool backend has not been started", hint="await start() first")
         return self._runtime
@@ -281,7 +281,7 @@ def _map_paths(arguments: dict[str, Any], workspace: str) -> None:
         arguments["workdir"] = posixpath.normpath(posixpath.join(workspace, inner))
 
 
-def _timed_out(name: str, seconds: float) -> ExecutionResult:
+def _timeout_result(name: str, seconds: float) -> ExecutionResult:
     return ExecutionResult(success=False, error=f"{name} timed out after {seconds:g}s", metadata={"timeout": True})
 
 

@@ -145,10 +145,10 @@ class Trajectory:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         self._rest()
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._discard_task)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _discard_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not self._tasks and not self.is_released:
             self._alarm = asyncio.get_running_loop().call_later(self._idle, self._forgotten, self.id)
@@ -179,14 +179,14 @@ class _SharedCall:
         except asyncio.CancelledError:
             if self._waiters == 1 and not self.task.done():
                 self.task.cancel()
-                await _ended(self.task)
+                await _await_end(self.task)
             raise
         finally:
             self._waiters -= 1
         return await self.task
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
+async def _await_end(task: asyncio.Task[Any]) -> None:
     """Wait for the end of a task that was cancelled, whatever else happens meanwhile."""
     waiting = asyncio.ensure_future(asyncio.wait((task,)))
     while not waiting.done():

@@ -34,7 +34,7 @@ class ToolServerClient:
     async def tools(self) -> list[RemoteTool]:
         """Ask what there is; a `ConfigError` where the server does not answer as one."""
         try:
-            answer = await self._asked("GET", "/tools", None, _TIMEOUT)
+            answer = await self._ask("GET", "/tools", None, _TIMEOUT)
             listed = answer.get("tools", []) if isinstance(answer, Mapping) else answer
             return [RemoteTool(self, _schema(entry)) for entry in listed]
         except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
@@ -52,7 +52,7 @@ class ToolServerClient:
         tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
         body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": timeout, **about}
         try:
-            return _result(await self._asked("POST", "/execute", body, timeout + _MARGIN))
+            return _result(await self._ask("POST", "/execute", body, timeout + _MARGIN))
         except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
             return ToolResult(success=False, error=f"the tool server could not run {call.name}: {_brief(error)}")
 
@@ -62,7 +62,7 @@ class ToolServerClient:
             session, self._session = self._session, None
             await session.close()
 
-    async def _asked(self, method: str, path: str, body: Any, timeout: float) -> Any:
+    async def _ask(self, method: str, path: str, body: Any, timeout: float) -> Any:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers)
         limit = aiohttp.ClientTimeout(total=timeout)
@@ -103,7 +103,7 @@ class ToolExecutorClient(ToolServerClient):
 
     async def _had(self, path: str, body: Mapping[str, Any], limit: float) -> Any:
         try:
-            return await self._asked("POST", path, body, limit)
+            return await self._ask("POST", path, body, limit)
         except _ERRORS as error:
             raise BackendError(f"the tool executor could not do POST {path}: {_brief(error)}") from error
 

@@ -15,7 +15,7 @@ from hermes_core.rollout.boundary import EscapedError
 _LOG: Final = logging.getLogger("hermes_pool.tools")
 
 
-def told(error: Exception, call: ToolCall, about: Mapping[str, str]) -> str:
+def report_failure(error: Exception, call: ToolCall, about: Mapping[str, str]) -> str:
     """Write down what a tool has raised, and return what its caller, a model, may read of it.
 
     The text of an exception may hold whatever the tool holds: tokens, addresses with passwords, paths of this machine.
@@ -38,6 +38,6 @@ def discreet(tool: Tool, call: ToolCall, about: Mapping[str, str]) -> Tool:
         except BackendError:
             raise  # a sandbox that is not to be had is no affair of the model's
         except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
-            return ToolResult(success=False, error=told(error, call, about))
+            return ToolResult(success=False, error=report_failure(error, call, about))
 
     return cast("Tool", SimpleNamespace(execute=execute, schema=tool.schema))

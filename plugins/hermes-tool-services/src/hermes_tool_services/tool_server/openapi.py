@@ -21,8 +21,8 @@ _REFUSALS: Final[Mapping[str, str]] = {
 def describe(tools: Iterable[ToolSpec], *, version: str, has_token: bool) -> dict[str, Any]:
     """Return the document, with the arguments of every tool as a schema of its own."""
     schemas: dict[str, Any] = {}
-    request = _collected(ToolServerExecuteRequest.model_json_schema(ref_template=_REF), schemas)
-    result = _collected(ToolResultPayload.model_json_schema(ref_template=_REF), schemas)
+    request = _collect(ToolServerExecuteRequest.model_json_schema(ref_template=_REF), schemas)
+    result = _collect(ToolResultPayload.model_json_schema(ref_template=_REF), schemas)
     schemas |= {f"arguments_of_{tool.name}": dict(tool.parameters) for tool in tools}
     schemas["Error"] = _ERROR
     document: dict[str, Any] = {
@@ -62,7 +62,7 @@ _ERROR: Final = {
 }
 
 
-def _collected(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+def _collect(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     schemas.update(schema.pop("$defs", {}))
     schemas[schema["title"]] = schema
     return {"$ref": _REF.format(model=schema["title"])}

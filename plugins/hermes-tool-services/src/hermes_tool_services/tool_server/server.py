@@ -25,7 +25,7 @@ from hermes_core.tooling.arguments import ArgumentsError
 from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry
 from hermes_tool_services.policy import LONGEST, timeout_of
 from hermes_tool_services.stats import CallStats
-from hermes_tool_services.tool_server.failing import told
+from hermes_tool_services.tool_server.failing import report_failure
 from hermes_tool_services.tool_server.threads import ToolStuckError, ToolThreads
 
 MAX_CONCURRENCY: Final = 16
@@ -100,17 +100,17 @@ class ToolServer:
         began = time.perf_counter()
         is_error = True
         try:
-            result = await self._limited(call, timeout, {"trajectory_id": trajectory_id, **about})
+            result = await self._call_in_time(call, timeout, {"trajectory_id": trajectory_id, **about})
             is_error = not result.success
         finally:
             self.stats.add(time.perf_counter() - began, is_error=is_error)
         return result_for(call, result)
 
-    async def _limited(self, call: ToolCall, timeout: float | None, about: Mapping[str, str]) -> ToolResult:
+    async def _call_in_time(self, call: ToolCall, timeout: float | None, about: Mapping[str, str]) -> ToolResult:
         tool = self._served.get(call.name)
         if tool is None:
             why = self.unavailable.get(call.name)
-            return _failed(f"Unknown tool: {call.name}" + (f" (it cannot be used here: {why})" if why else ""))
+            return _failure(f"Unknown tool: {call.name}" + (f" (it cannot be used here: {why})" if why else ""))
         seconds = timeout_of(timeout, None, self._default)
         has_begun = False
         try:
@@ -123,9 +123,9 @@ class ToolServer:
                     self.running -= 1
         except TimeoutError:
             if has_begun:
-                return _failed(f"{call.name} timed out after {seconds:g}s", timeout=True)
+                return _failure(f"{call.name} timed out after {seconds:g}s", timeout=True)
             busy = f"the tool server was busy for {seconds:g}s ({self.max_concurrency} calls at a time)"
-            return _failed(f"{busy}; {call.name} was not run", timeout=True)
+            return _failure(f"{busy}; {call.name} was not run", timeout=True)
 
     async def aclose(self) -> None:
         """Let the worker threads go; calls that run are their callers' to cancel."""
@@ -158,24 +158,24 @@ class ToolServer:
 
         async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
             try:
-                arguments = self._prepared(spec, call)
+                arguments = self._prepare_arguments(spec, call)
                 if not made:
                     made.append(cast("contract.Tool", self._runtime.registry.create("tool", spec.name, {})))
                 context = RolloutContext(self._runtime, rollout_id=about.get("trajectory_id", ""), sandbox=None)
-                answer = await self._called(spec, made[0], arguments, context, _named(made[0].call, about))
+                answer = await self._call(spec, made[0], arguments, context, _caller_arguments(made[0].call, about))
             except (ArgumentsError, ToolStuckError) as error:
-                return _failed(getattr(error, "message", str(error)))
+                return _failure(getattr(error, "message", str(error)))
             except Exception as error:  # noqa: BLE001 - the plugin boundary: that it failed is the model's to know
-                return _failed(told(error, call, about))
+                return _failure(report_failure(error, call, about))
             if not isinstance(answer, contract.ToolResult):
-                return _failed(f"tool {spec.name!r} returned {type(answer).__name__}, wanted ToolResult")
+                return _failure(f"tool {spec.name!r} returned {type(answer).__name__}, wanted ToolResult")
             result = parse_result(answer.content)
             why = result.error or answer.error
             return ToolResult(result.success and why is None, result.output, why, result.metadata)
 
         return run
 
-    async def _called(
+    async def _call(
         self, spec: ToolSpec, tool: contract.Tool, arguments: dict[str, Any], context: RolloutContext, more: Any
     ) -> Any:
         if inspect.iscoroutinefunction(tool.call):
@@ -187,22 +187,22 @@ class ToolServer:
         async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
             function: Any = tool.execute
             try:
-                arguments = {**self._prepared(tool.schema.spec(), call), **_named(function, about)}
+                arguments = {**self._prepare_arguments(tool.schema.spec(), call), **_caller_arguments(function, about)}
                 if inspect.iscoroutinefunction(function):
                     answer = await contain(function(**arguments))
                 else:
                     answer = await contain(self._threads.run(call.name, call.name, lambda: function(**arguments)))
             except (ArgumentsError, ToolStuckError) as error:
-                return _failed(getattr(error, "message", str(error)))
+                return _failure(getattr(error, "message", str(error)))
             except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
-                return _failed(told(error, call, about))
+                return _failure(report_failure(error, call, about))
             if not isinstance(answer, ToolResult):
-                return _failed(f"tool {call.name!r} returned {type(answer).__name__}, wanted ToolResult")
+                return _failure(f"tool {call.name!r} returned {type(answer).__name__}, wanted ToolResult")
             return answer
 
         return run
 
-    def _prepared(self, spec: ToolSpec, call: ToolCall) -> dict[str, Any]:
+    def _prepare_arguments(self, spec: ToolSpec, call: ToolCall) -> dict[str, Any]:
         declared = spec.parameters.get("properties", {})
         arguments = without_policy(call.arguments)
         for name in (*_ABOUT, "timeout"):
@@ -211,11 +211,11 @@ class ToolServer:
         return self._runtime.arguments.prepare(spec, encode(arguments).decode())
 
 
-def _named(function: Callable[..., Any], about: Mapping[str, str]) -> dict[str, str]:
+def _caller_arguments(function: Callable[..., Any], about: Mapping[str, str]) -> dict[str, str]:
     """Return of what is known of the caller that which a function's signature names."""
     parameters = inspect.signature(function).parameters
     return {name: about[name] for name in _ABOUT if name in parameters and name in about}
 
 
-def _failed(error: str, **metadata: Any) -> ToolResult:
+def _failure(error: str, **metadata: Any) -> ToolResult:
     return ToolResult(success=False, error=error, metadata=metadata)
