@@ -8,12 +8,12 @@ from typing import Any
 from hermes_core.contracts.tool import ToolResult
 
 
-def answered(**fields: Any) -> ToolResult:
+def json_result(**fields: Any) -> ToolResult:
     """Answer with these fields, in this order."""
     return ToolResult(content=json.dumps(fields, ensure_ascii=False))
 
 
-def failed(message: str, **fields: Any) -> ToolResult:
+def failure(message: str, **fields: Any) -> ToolResult:
     """Answer that the call did not work, and mark it so in the rollout's record."""
     return ToolResult(content=json.dumps({"error": message, **fields}, ensure_ascii=False), error=message)
 

@@ -10,7 +10,7 @@ from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT, ToolContext, ToolResult
 from hermes_tools.command_output import process_limit_note, shorten_output
 from hermes_tools.processes.background import BACKGROUND_ONLY, start_in_background
-from hermes_tools.results import answered
+from hermes_tools.results import json_result
 
 _NO_MATCH: Final = "no lines matched (not an error)"
 _FALSE: Final = "the condition is false (not an error)"
@@ -38,16 +38,16 @@ class TerminalTool:
         if arguments.get("background"):
             return await start_in_background(arguments, context)
         if ignored := [name for name in BACKGROUND_ONLY if arguments.get(name)]:
-            return _refused(f"{ignored[0]} works together with background only. Nothing was run.")
+            return _refusal(f"{ignored[0]} works together with background only. Nothing was run.")
         command, timeout, workdir = arguments["command"], arguments.get("timeout"), arguments.get("workdir")
         if timeout is not None and timeout > FOREGROUND_MAX_TIMEOUT:
-            return _refused(
+            return _refusal(
                 f"timeout {timeout} is above the maximum of {FOREGROUND_MAX_TIMEOUT} seconds for a command that is "
                 "waited for. Nothing was run. Use a smaller timeout, or start long work with background "
                 "and look at it with the tool process."
             )
         if "\0" in command or "\0" in (workdir or ""):
-            return _refused("A command cannot hold a NUL character. Nothing was run.")
+            return _refusal("A command cannot hold a NUL character. Nothing was run.")
         result = await context.sandbox.exec(command, timeout=timeout, cwd=workdir)
         error = await _error(result, timeout, workdir, context)
         fields: dict[str, Any] = {
@@ -59,11 +59,11 @@ class TerminalTool:
             fields["exit_code_meaning"] = meaning
         if fields["exit_code"] != 0 and (note := process_limit_note(result.output, context.sandbox)):
             fields["note"] = note
-        return answered(**fields)
+        return json_result(**fields)
 
 
-def _refused(message: str) -> ToolResult:
-    return ToolResult(content=answered(output="", exit_code=-1, error=message).content, error=message)
+def _refusal(message: str) -> ToolResult:
+    return ToolResult(content=json_result(output="", exit_code=-1, error=message).content, error=message)
 
 
 async def _error(result: ExecResult, timeout: float | None, workdir: str | None, context: ToolContext) -> str | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_tools.results import answered, failed
+from hermes_tools.results import failure, json_result
 
 STATE_KEY: Final = "hermes.todo"
 _STATUSES: Final = ("pending", "in_progress", "completed", "cancelled")
@@ -23,15 +23,15 @@ class TodoTool:
             entries = [{**item, "id": str(item["id"])} for item in given]
             twice = [name for name, count in Counter(item["id"] for item in entries).items() if count > 1]
             if twice:
-                return failed(f"The id {twice[0]!r} is given twice; the list was not changed.")
+                return failure(f"The id {twice[0]!r} is given twice; the list was not changed.")
             merged = _merge(stored if arguments.get("merge") else [], entries)
             absent = [item["id"] for item in merged if not item["content"]]
             if absent:
-                return failed(f"A new entry needs content; missing for {', '.join(absent)}. The list was not changed.")
+                return failure(f"A new entry needs content; missing for {', '.join(absent)}. The list was not changed.")
             context.state[STATE_KEY] = stored = merged
         counts = Counter(item["status"] for item in stored)
         summary = {"total": len(stored), **{status: counts[status] for status in _STATUSES}}
-        return answered(todos=stored, summary=summary)
+        return json_result(todos=stored, summary=summary)
 
 
 def _merge(stored: list[dict[str, str]], entries: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -162,12 +162,12 @@ def _typography(search: _Search, old: str, new: str) -> Iterator[Edit]:
 
 
 def _escapes(search: _Search, old: str, new: str) -> Iterator[Edit]:
-    plain = _unescaped(old)
+    plain = _unescape(old)
     if plain != old and plain:
-        yield from _occurrences(search, search.text, plain, _unescaped(new))
+        yield from _occurrences(search, search.text, plain, _unescape(new))
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\([ntr\"'`\\])", lambda match: _ESCAPES[match[1]], text)
 
 
@@ -190,14 +190,14 @@ def _by_lines(key: Key, *, move: bool, trim: bool = False) -> _Strategy:
 def _blocks(old: str, new: str, *, trim: bool) -> tuple[list[str], list[str], bool]:
     """Split both texts into lines; `whole` tells that the last line's newline belongs to the match."""
     if trim:
-        old, new = _trimmed(old), _trimmed(new)
+        old, new = _trim_blank_lines(old), _trim_blank_lines(new)
     whole = old.endswith("\n")
     quoted = old.removesuffix("\n").split("\n")
     fresh = new.removesuffix("\n") if whole else new
     return quoted, [] if whole and not new else fresh.split("\n"), whole
 
 
-def _trimmed(text: str) -> str:
+def _trim_blank_lines(text: str) -> str:
     lines = text.split("\n")
     filled = [number for number, line in enumerate(lines) if line.strip()]
     return "\n".join(lines[filled[0] : filled[-1] + 1]) if filled else ""

@@ -16,7 +16,7 @@ from hermes_tools.files.matching import SIZE_LIMIT, Effort, MatchError
 from hermes_tools.files.read_file import looks_binary, similar_files
 from hermes_tools.files.textfile import TextFile, unified_diff
 from hermes_tools.files.v4a import FileChange, PatchFormatError, parse_patch
-from hermes_tools.results import answered, explain, failed
+from hermes_tools.results import explain, failure, json_result
 
 _TOTAL_LIMIT: Final = 4 * SIZE_LIMIT
 
@@ -35,13 +35,13 @@ class PatchTool:
             diff = await draft.diff()
             await draft.commit()
         except (MatchError, PatchFormatError, _RefusedError) as error:
-            return failed(str(error))
+            return failure(str(error))
         except FileNotFoundError as error:
             path = str(error.filename)
-            return failed(explain(error, path), similar_files=await similar_files(context.sandbox, path))
+            return failure(explain(error, path), similar_files=await similar_files(context.sandbox, path))
         except OSError as error:
-            return failed(f"{explain(error, str(error.filename))}. Nothing was changed.")
-        return answered(success=True, **draft.summary(), **extra, diff=diff)
+            return failure(f"{explain(error, str(error.filename))}. Nothing was changed.")
+        return json_result(success=True, **draft.summary(), **extra, diff=diff)
 
 
 class _RefusedError(ValueError):
@@ -103,37 +103,37 @@ class _Draft:
             )
         return _Entry(data, data, stat.mode & 0o7777)
 
-    def changed(self) -> dict[str, _Entry]:
+    def changes(self) -> dict[str, _Entry]:
         return {place: entry for place, entry in self.entries.items() if entry.before != entry.after}
 
     def summary(self) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = {"files_modified": [], "files_created": [], "files_deleted": []}
-        for place, entry in self.changed().items():
+        for place, entry in self.changes().items():
             kind = "created" if entry.before is None else "deleted" if entry.after is None else "modified"
             groups[f"files_{kind}"].append(self.names[place])
         return groups
 
     async def diff(self) -> str:
-        if not self.changed():
+        if not self.changes():
             raise _RefusedError("The change leaves every file as it is. Nothing was changed.")
         return await asyncio.to_thread(self._diff)
 
     def _diff(self) -> str:
         parts = []
-        for place, entry in self.changed().items():
+        for place, entry in self.changes().items():
             name = self.names[place].lstrip("/")
             old = "/dev/null" if entry.before is None else f"a/{name}"
             new = "/dev/null" if entry.after is None else f"b/{name}"
             if looks_binary((entry.before or b"")[:8192] + (entry.after or b"")[:8192]):
                 parts.append(f"Binary files {old} and {new} differ\n")
             else:
-                parts.append(unified_diff(_shown(entry.before), _shown(entry.after), old, new, effort=self.diff_effort))
+                parts.append(unified_diff(_text(entry.before), _text(entry.after), old, new, effort=self.diff_effort))
         return "".join(parts)
 
     async def commit(self) -> None:
         """Write every changed file, deletions last; when one fails, put back what was already written."""
         done: list[tuple[str, _Entry]] = []
-        for place, entry in sorted(self.changed().items(), key=lambda item: item[1].after is None):
+        for place, entry in sorted(self.changes().items(), key=lambda item: item[1].after is None):
             try:
                 await self._store(place, entry.after, entry.mode)
             except OSError as error:
@@ -159,7 +159,7 @@ class _Draft:
             raise _RefusedError(f"Writing failed half-way, and these files could not be put back: {', '.join(lost)}.")
 
 
-def _shown(data: bytes | None) -> str:
+def _text(data: bytes | None) -> str:
     return "" if data is None else data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
 
 
@@ -183,7 +183,7 @@ async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
 
     # However short the texts are: comparing them on the event loop would delay every other rollout.
     entry.after, strategy, replacements = await asyncio.to_thread(apply)
-    return _matched({strategy}, replacements=replacements)
+    return _match_fields({strategy}, replacements=replacements)
 
 
 async def _apply_patch(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ async def _apply_patch(draft: _Draft, arguments: dict[str, Any]) -> dict[str, An
                 entry.after = None
             case "update":
                 used |= await _update(draft, change)
-    return _matched(used)
+    return _match_fields(used)
 
 
 async def _add(draft: _Draft, change: FileChange) -> None:
@@ -229,7 +229,7 @@ async def _update(draft: _Draft, change: FileChange) -> set[str]:
     return used
 
 
-def _matched(used: set[str], **more: Any) -> dict[str, Any]:
+def _match_fields(used: set[str], **more: Any) -> dict[str, Any]:
     strategies = sorted(used)
     fields: dict[str, Any] = {"strategy": strategies[0] if len(strategies) == 1 else strategies, **more}
     if used - {"exact"}:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand
-from hermes_tools.results import answered, explain, failed
+from hermes_tools.results import explain, failure, json_result
 
 LINE_LIMIT: Final = 2000
 ANSWER_LIMIT: Final = 100_000
@@ -35,14 +35,14 @@ class ReadFileTool:
             window = await _scan(context.sandbox, place, _Window(first=offset, last=offset + limit - 1))
         except FileNotFoundError as error:
             similar = await similar_files(context.sandbox, path)
-            return failed(explain(error, path), similar_files=similar)
+            return failure(explain(error, path), similar_files=similar)
         except IsADirectoryError:
-            return failed(f"{path} is a directory. List it with search_files (target 'files') or with ls.")
+            return failure(f"{path} is a directory. List it with search_files (target 'files') or with ls.")
         except OSError as error:
-            return failed(explain(error, path))
+            return failure(explain(error, path))
         if window.binary:
             advice = "Look at it in the terminal with file, xxd or strings."
-            return failed(f"{path} is a binary file of {window.size} bytes. {advice}", file_size=window.size)
+            return failure(f"{path} is a binary file of {window.size} bytes. {advice}", file_size=window.size)
         return await asyncio.to_thread(_answer, path, window)
 
 
@@ -132,7 +132,7 @@ def _answer(path: str, window: _Window) -> ToolResult:
     content = "\n".join(f"{number:6d}|{_line(data, length)}" for number, data, length in window.kept)
     if len(content) > ANSWER_LIMIT:
         fitting = max(1, len(window.kept) * ANSWER_LIMIT // len(content) * 9 // 10)
-        return failed(
+        return failure(
             f"These {len(window.kept)} lines are {len(content)} characters, more than the {ANSWER_LIMIT} an answer may "
             f"have. Read a smaller part: about limit={fitting}, or search for what you need with search_files.",
             total_lines=window.total,
@@ -150,7 +150,7 @@ def _answer(path: str, window: _Window) -> ToolResult:
         fields["hint"] = f"Go on with offset={window.last + 1}."
     elif window.first > window.total > 0:
         fields["hint"] = f"The file ends at line {window.total}."
-    return answered(path=path, **fields)
+    return json_result(path=path, **fields)
 
 
 def _line(data: bytes, length: int) -> str:

@@ -13,7 +13,7 @@ from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand, scratch_directory
 from hermes_tools.files import search_script as script
 from hermes_tools.files.read_file import similar_files
-from hermes_tools.results import answered, failed
+from hermes_tools.results import failure, json_result
 
 SEARCH_TIMEOUT: Final = 120
 LINE_LIMIT: Final = 500
@@ -28,10 +28,10 @@ class SearchFilesTool:
         sandbox, path = context.sandbox, arguments.get("path", ".")
         texts = (arguments["pattern"], path, arguments.get("file_glob", ""))
         if any("\0" in text for text in texts):
-            return failed("A pattern or a path cannot hold a NUL character.")
+            return failure("A pattern or a path cannot hold a NUL character.")
         files = arguments.get("target", "content") == "files"
         if len(glob := arguments["pattern"] if files else arguments.get("file_glob", "")) > _GLOB_LIMIT:
-            return failed(f"A glob can have {_GLOB_LIMIT} characters at most; this one has {len(glob)}.")
+            return failure(f"A glob can have {_GLOB_LIMIT} characters at most; this one has {len(glob)}.")
         query = script.Query(
             mode="files" if files else arguments.get("output_mode", "content"),
             pattern=arguments["pattern"],
@@ -51,24 +51,24 @@ async def _search(sandbox: Sandbox, query: script.Query, path: str, offset: int,
     command = script.search_command(query)
     result = await sandbox.exec(command, timeout=SEARCH_TIMEOUT, cwd=sandbox.workspace)
     if result.timed_out:
-        return failed(f"The search took longer than {SEARCH_TIMEOUT} seconds. Search a smaller directory.")
+        return failure(f"The search took longer than {SEARCH_TIMEOUT} seconds. Search a smaller directory.")
     status, _, errors = result.stdout.decode(errors="replace").partition("\n")
     match status:
         case script.STATUS_DONE:
             raw = await sandbox.read_file(f"{query.directory}/found", length=script.RESULT_LIMIT)
         case script.STATUS_BAD_PATTERN:
-            return failed(f"pattern is not a valid regular expression: {errors.strip() or query.pattern}")
+            return failure(f"pattern is not a valid regular expression: {errors.strip() or query.pattern}")
         case script.STATUS_NO_PATH:
-            return failed(f"Path not found: {path}", similar_files=await similar_files(sandbox, path))
+            return failure(f"Path not found: {path}", similar_files=await similar_files(sandbox, path))
         case script.STATUS_NO_MATCHER:
-            return failed("Neither ripgrep nor grep is installed in the sandbox; search with the terminal's programs.")
+            return failure("Neither ripgrep nor grep is installed in the sandbox; search with the terminal's programs.")
         case _:
-            return failed(f"The search could not run: {result.output.strip()[:500] or f'exit {result.exit_code}'}")
+            return failure(f"The search could not run: {result.output.strip()[:500] or f'exit {result.exit_code}'}")
     fields = await asyncio.to_thread(_page, raw, query, offset, limit)
     unread = [line for line in errors.splitlines() if line]
     if unread and len(raw) < script.RESULT_LIMIT:
         fields["unreadable"] = [line[:200] for line in unread[:5]]
-    return answered(**fields)
+    return json_result(**fields)
 
 
 def _page(raw: bytes, query: script.Query, offset: int, limit: int) -> dict[str, Any]:

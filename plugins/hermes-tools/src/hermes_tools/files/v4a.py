@@ -65,12 +65,12 @@ def parse_patch(text: str) -> list[FileChange]:
         )
     changes: list[FileChange] = []
     for number, line in enumerate(lines[1:-1], 2):
-        if opened := _opened(line):
+        if opened := _parse_header(line):
             changes.append(opened)
         elif changes:
             _continue(changes[-1], number, line)
         elif line.strip():
-            raise _unexpected(number, line, "a line such as '*** Update File: path'")
+            raise _unexpected_line(number, line, "a line such as '*** Update File: path'")
     for change in changes:
         _finish(change)
     if not changes:
@@ -78,7 +78,7 @@ def parse_patch(text: str) -> list[FileChange]:
     return changes
 
 
-def _opened(line: str) -> FileChange | None:
+def _parse_header(line: str) -> FileChange | None:
     for header, kind in _HEADERS.items():
         if line.startswith(header):
             path = line.removeprefix(header).strip()
@@ -91,7 +91,7 @@ def _opened(line: str) -> FileChange | None:
 def _continue(change: FileChange, number: int, line: str) -> None:
     if change.kind == "delete":
         if line.strip():
-            raise _unexpected(number, line, "nothing after a '*** Delete File:' line")
+            raise _unexpected_line(number, line, "nothing after a '*** Delete File:' line")
     elif change.kind == "add":
         _add_line(change, number, line)
     elif line.startswith("*** Move to:") and not change.hunks:
@@ -109,11 +109,11 @@ def _add_line(change: FileChange, number: int, line: str) -> None:
     elif line.startswith("+"):
         for at, gap in enumerate(change.gap, number - len(change.gap)):
             if change.added and gap:
-                raise _unexpected(at, gap, wanted)
+                raise _unexpected_line(at, gap, wanted)
         change.added += [*(change.gap if change.added else ()), line[1:]]
         change.gap.clear()
     else:
-        raise _unexpected(number, line, wanted)
+        raise _unexpected_line(number, line, wanted)
 
 
 def _open_hunk(change: FileChange, number: int, line: str) -> None:
@@ -142,7 +142,7 @@ def _extend_hunk(change: FileChange, number: int, line: str) -> None:
     elif line[0] in " +-":
         hunk.body.append((line[0], line[1:]))
     else:
-        raise _unexpected(number, line, "a line that starts with ' ', '+', '-', '@@' or '***'")
+        raise _unexpected_line(number, line, "a line that starts with ' ', '+', '-', '@@' or '***'")
 
 
 def _finish(change: FileChange) -> None:
@@ -156,5 +156,5 @@ def _finish(change: FileChange) -> None:
         raise PatchFormatError(f"'*** Update File: {change.path}' is not followed by a change.")
 
 
-def _unexpected(number: int, line: str, wanted: str) -> PatchFormatError:
+def _unexpected_line(number: int, line: str, wanted: str) -> PatchFormatError:
     return PatchFormatError(f"Line {number} of the patch text is {line[:100]!r}; expected {wanted}.")

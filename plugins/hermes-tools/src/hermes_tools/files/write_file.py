@@ -6,7 +6,7 @@ from typing import Any
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand
-from hermes_tools.results import answered, explain, failed
+from hermes_tools.results import explain, failure, json_result
 
 
 class WriteFileTool:
@@ -19,5 +19,5 @@ class WriteFileTool:
         try:
             await context.sandbox.write_file(await expand(path, context.sandbox), data)
         except OSError as error:
-            return failed(explain(error, path))
-        return answered(path=path, bytes_written=len(data))
+            return failure(explain(error, path))
+        return json_result(path=path, bytes_written=len(data))

@@ -96,7 +96,7 @@ class EscapeParser:
     def _outside(self, text: str, position: int) -> int:
         token = _TOKEN.match(text, position)
         if token is None:
-            return self._unfinished(text, position)
+            return self._keep_unfinished(text, position)
         emulation = self._emulation
         if (shown := token["text"]) is not None:
             emulation.show(shown)
@@ -111,7 +111,7 @@ class EscapeParser:
             emulation.control(token["control"])
         return token.end()
 
-    def _unfinished(self, text: str, position: int) -> int:
+    def _keep_unfinished(self, text: str, position: int) -> int:
         beginning = _BEGINNING.match(text, position)
         assert beginning is not None
         end = beginning.end()

@@ -38,7 +38,7 @@ def _key(name: str, application_cursor: bool) -> str | None:  # noqa: FBT001 - p
     if name in _SIMPLE:
         return _SIMPLE[name]
     plain = _sequence(name, 0, application_cursor)
-    return plain if plain is not None else _modified(name)
+    return plain if plain is not None else _modified_sequence(name)
 
 
 def _sequence(name: str, bits: int, application_cursor: bool = False) -> str | None:  # noqa: FBT001, FBT002 - private
@@ -52,7 +52,7 @@ def _sequence(name: str, bits: int, application_cursor: bool = False) -> str | N
     return f"\x1bO{letter}" if name in _FUNCTION or application_cursor else f"\x1b[{letter}"
 
 
-def _modified(name: str) -> str | None:
+def _modified_sequence(name: str) -> str | None:
     match = _MODIFIED.fullmatch(name)
     if match is None:
         return None

@@ -50,7 +50,7 @@ async def stopped_terminal(context: ToolContext) -> bool:
 
 
 @asynccontextmanager
-async def kept(context: ToolContext, session: TerminalSession) -> AsyncIterator[TerminalSession]:
+async def hold(context: ToolContext, session: TerminalSession) -> AsyncIterator[TerminalSession]:
     """Have the terminal for oneself; one that turns out to be gone is forgotten."""
     async with session.lock:
         try:

@@ -57,7 +57,7 @@ class Recording:
         self.work(_MOST_WORK)
         if self.is_behind:
             self.drop()
-        text = _shortened(self._sheet.entire().strip("\n"))
+        text = _shorten(self._sheet.entire().strip("\n"))
         if self._sheet.dropped:
             text = f"[... {self._sheet.dropped} lines before this are not kept ...]\n{text}"
         if self.missed:
@@ -65,7 +65,7 @@ class Recording:
         return text
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= OUTPUT_LIMIT:
         return text
     head = int(OUTPUT_LIMIT * _HEAD_SHARE)

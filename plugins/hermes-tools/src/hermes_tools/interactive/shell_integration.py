@@ -112,7 +112,7 @@ class MarkReader:
         for match in self._mark.finditer(data):
             found += [data[position : match.start()], Mark(match[1].decode(), int(match[2]))]
             position = match.end()
-        end = self._unfinished(data, position)
+        end = self._unfinished_start(data, position)
         self._rest = data[end:]
         return [*found, data[position:end]]
 
@@ -120,7 +120,7 @@ class MarkReader:
         """Return a whole piece of output without the marks."""
         return self._mark.sub(b"", data)
 
-    def _unfinished(self, data: bytes, position: int) -> int:
+    def _unfinished_start(self, data: bytes, position: int) -> int:
         at = data.rfind(b"\x1b", position)
         if at < 0:
             return len(data)

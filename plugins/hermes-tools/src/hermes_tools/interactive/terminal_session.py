@@ -247,12 +247,12 @@ class TerminalSession:
         async def look() -> shell.ShellState | None:
             state = await at_prompt()
             if state is None and command.is_closed and await self.state() is None:
-                return await self._repaired(command)
+                return await self._repair_directory(command)
             return state
 
         return look
 
-    async def _repaired(self, command: TypedCommand) -> shell.ShellState | None:
+    async def _repair_directory(self, command: TypedCommand) -> shell.ShellState | None:
         """Make the directory again that was deleted while the shell is at its prompt; what it said is lost."""
         if command.is_repaired:
             return None
@@ -273,11 +273,11 @@ class TerminalSession:
     async def _end_of_command(self, state: shell.ShellState | None, *, timed_out: bool) -> CommandEnd:
         command = self._output.command
 
-        async def closed() -> bool | None:
+        async def is_closed() -> bool | None:
             return command.is_closed or None
 
         if state is not None:
-            if await self._until(closed, _RECOVERS) is None:
+            if await self._until(is_closed, _RECOVERS) is None:
                 await self.catch_up(_ROUNDS)
             return CommandEnd(
                 state="finished", exit_code=state.exit_code, output=command.recording.text(), timed_out=timed_out
@@ -291,7 +291,7 @@ class TerminalSession:
         state = await self.state()
         if state is None and self._output.command.is_closed and not self._typed_in:
             self._output.command.is_repaired = False
-            state = await self._repaired(self._output.command)
+            state = await self._repair_directory(self._output.command)
         if state is None:
             raise TerminalBusyError(
                 f"It cannot be told whether the terminal's shell waits for a command: {self._directory} is damaged. "

@@ -8,8 +8,8 @@ from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_tools.command_output import process_limit_note
 from hermes_tools.interactive.prompt_command import CommandEnd
-from hermes_tools.interactive.rollout_terminal import kept, present_terminal, started_terminal, stopped_terminal
-from hermes_tools.results import answered
+from hermes_tools.interactive.rollout_terminal import hold, present_terminal, started_terminal, stopped_terminal
+from hermes_tools.results import json_result
 
 DEFAULT_TIMEOUT: Final = 120
 
@@ -21,29 +21,29 @@ class TerminalStatefulTool:
         """Run `command` and answer `output`, `exit_code` and `error`."""
         command, timeout = arguments["command"], arguments.get("timeout", DEFAULT_TIMEOUT)
         if "\0" in command:
-            return _refused("A command cannot hold a NUL character. Nothing was run.")
+            return _refusal("A command cannot hold a NUL character. Nothing was run.")
         try:
             end = await _run(context, command, timeout)
         except ToolFailureError as error:
-            return _refused(error.message)
+            return _refusal(error.message)
         note = process_limit_note(end.output, context.sandbox) if end.exit_code != 0 or end.timed_out else None
-        return _told(end, timeout, note)
+        return _result_of(end, timeout, note)
 
 
 async def _run(context: ToolContext, command: str, timeout: float) -> CommandEnd:
     session = present_terminal(context)
     if session is None:
         session = await started_terminal(context)
-    async with kept(context, session):
+    async with hold(context, session):
         if not await session.has_ended():
             return await session.run(command, timeout=timeout)
     await stopped_terminal(context)
     session = await started_terminal(context)
-    async with kept(context, session):
+    async with hold(context, session):
         return await session.run(command, timeout=timeout)
 
 
-def _told(end: CommandEnd, timeout: float, note: str | None) -> ToolResult:
+def _result_of(end: CommandEnd, timeout: float, note: str | None) -> ToolResult:
     error = None
     notes = [] if note is None else [note]
     match end.state:
@@ -59,8 +59,8 @@ def _told(end: CommandEnd, timeout: float, note: str | None) -> ToolResult:
         case _ if end.timed_out:
             error = f"Command timed out after {timeout} seconds and was ended with C-c"
     more = {"note": " ".join(notes)} if notes else {}
-    return answered(output=end.output, exit_code=end.exit_code, error=error, **more)
+    return json_result(output=end.output, exit_code=end.exit_code, error=error, **more)
 
 
-def _refused(message: str) -> ToolResult:
-    return ToolResult(content=answered(output="", exit_code=None, error=message).content, error=message)
+def _refusal(message: str) -> ToolResult:
+    return ToolResult(content=json_result(output="", exit_code=None, error=message).content, error=message)

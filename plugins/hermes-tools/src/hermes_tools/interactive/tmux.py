@@ -12,14 +12,14 @@ from hermes_tools.interactive.keys import encode_keys
 from hermes_tools.interactive.rollout_terminal import (
     DEFAULT_COLS,
     DEFAULT_ROWS,
-    kept,
+    hold,
     place_of_cursor,
     present_terminal,
     started_terminal,
     stopped_terminal,
 )
 from hermes_tools.interactive.terminal_session import TerminalSession
-from hermes_tools.results import answered, failed
+from hermes_tools.results import failure, json_result
 
 MAX_BYTES: Final = 200_000
 DEFAULT_MAX_BYTES: Final = 50_000
@@ -47,15 +47,15 @@ class TmuxTool:
             "stop": _stop,
         }
         try:
-            return answered(**await actions[arguments["action"]](arguments, context))
+            return json_result(**await actions[arguments["action"]](arguments, context))
         except ToolFailureError as error:
-            return failed(error.message)
+            return failure(error.message)
 
 
 async def _start(arguments: dict[str, Any], context: ToolContext) -> _Answer:
     session = present_terminal(context)
     if session is not None and not arguments.get("reset"):
-        async with kept(context, session):
+        async with hold(context, session):
             if not await session.has_ended():
                 await session.resize(
                     rows=arguments.get("pane_height", session.screen.rows),
@@ -73,7 +73,7 @@ async def _send_keys(arguments: dict[str, Any], context: ToolContext) -> _Answer
     if "keys" not in arguments:
         raise ToolFailureError("send_keys needs keys: a list of key names and texts, such as ['ls -l', 'Enter']")
     session = present_terminal(context) or await started_terminal(context)
-    async with kept(context, session):
+    async with hold(context, session):
         await session.pump()
         if await session.has_ended():
             raise ToolFailureError("Nothing was typed: the terminal's shell has ended. Start a new one (action start).")
@@ -102,9 +102,9 @@ async def _wait(session: TerminalSession, arguments: dict[str, Any], prompt: int
 
 
 async def _stream(arguments: dict[str, Any], context: ToolContext) -> _Answer:
-    session = _required(context)
+    session = _require_terminal(context)
     offset, limit = arguments.get("cursor", 0), max(_FEWEST_BYTES, arguments.get("max_bytes", DEFAULT_MAX_BYTES))
-    async with kept(context, session):
+    async with hold(context, session):
         piece = await session.raw(offset, limit)
     answer: _Answer = {"output": piece.data.decode("utf-8", "replace"), "cursor": piece.end, "more": piece.more}
     if piece.start > offset:
@@ -113,8 +113,8 @@ async def _stream(arguments: dict[str, Any], context: ToolContext) -> _Answer:
 
 
 async def _capture(arguments: dict[str, Any], context: ToolContext) -> _Answer:
-    session = _required(context)
-    async with kept(context, session):
+    session = _require_terminal(context)
+    async with hold(context, session):
         # A program that writes without end is looked at where it is.
         await session.catch_up(_MOST_ROUNDS)
         await session.has_ended()
@@ -140,7 +140,7 @@ async def _stop(_arguments: dict[str, Any], context: ToolContext) -> _Answer:
     return {"status": "stopped" if await stopped_terminal(context) else "not_started"}
 
 
-def _required(context: ToolContext) -> TerminalSession:
+def _require_terminal(context: ToolContext) -> TerminalSession:
     session = present_terminal(context)
     if session is None:
         raise ToolFailureError(_NOT_STARTED)

@@ -8,7 +8,7 @@ from hermes_core.contracts.errors import ProcessLimitError, UnavailableComponent
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_tools.command_output import process_limit_note
 from hermes_tools.processes.process_actions import RolloutProcesses
-from hermes_tools.results import answered
+from hermes_tools.results import json_result
 
 BACKGROUND_ONLY: Final = ("pty", "check_interval", "notify_on_complete", "watch_patterns")
 """Arguments of `terminal` that mean nothing for a command that is waited for."""
@@ -46,11 +46,11 @@ async def start_in_background(arguments: dict[str, Any], context: ToolContext) -
         fields["timeout_note"] = "timeout does not end a background process; use process with wait or kill."
     if wished is not None and session.check_interval is not None and session.check_interval > wished:
         fields["check_interval_note"] = f"Raised from {wished} to {session.check_interval:g} seconds, the least."
-    return answered(**fields)
+    return json_result(**fields)
 
 
 def _not_started(message: str, note: str | None = None) -> ToolResult:
     text = f"{message}. Nothing was started." if not message.endswith(".") else f"{message} Nothing was started."
     if note is not None:
         text = f"{text} {note}"
-    return ToolResult(content=answered(output="", exit_code=-1, error=text).content, error=text)
+    return ToolResult(content=json_result(output="", exit_code=-1, error=text).content, error=text)

@@ -9,7 +9,7 @@ from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_tools.command_output import process_limit_note
 from hermes_tools.processes.process_actions import RolloutProcesses
 from hermes_tools.processes.process_session import ProcessSession
-from hermes_tools.results import answered
+from hermes_tools.results import json_result
 
 
 class ProcessTool:
@@ -20,34 +20,34 @@ class ProcessTool:
         processes: RolloutProcesses = context.processes
         action, session_id = arguments["action"], arguments.get("session_id")
         if action == "list":
-            return answered(**await processes.list())
+            return json_result(**await processes.list())
         if not session_id:
-            return _refused("error", f"session_id is required for {action}")
+            return _refusal("error", f"session_id is required for {action}")
         session = processes.find(session_id)
         if session is None:
-            return _refused("not_found", f"No process with ID {session_id}")
+            return _refusal("not_found", f"No process with ID {session_id}")
         answer = await _act(processes, session, arguments)
         output = answer.get("output") or answer.get("output_preview")
         if output and session.exited and session.exit_code != 0:
-            answer |= _noted(process_limit_note(output, context.sandbox))
+            answer |= _note_field(process_limit_note(output, context.sandbox))
         error = answer.get("error") if answer.get("status") == "error" else None
-        return ToolResult(content=answered(**answer).content, error=error)
+        return ToolResult(content=json_result(**answer).content, error=error)
 
 
-def _noted(note: str | None) -> dict[str, Any]:
+def _note_field(note: str | None) -> dict[str, Any]:
     return {} if note is None else {"note": note}
 
 
-def _refused(status: str, message: str) -> ToolResult:
-    return ToolResult(content=answered(status=status, error=message).content, error=message)
+def _refusal(status: str, message: str) -> ToolResult:
+    return ToolResult(content=json_result(status=status, error=message).content, error=message)
 
 
 async def _act(processes: RolloutProcesses, session: ProcessSession, arguments: dict[str, Any]) -> dict[str, Any]:
     data = arguments.get("data", "")
     actions: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
         "poll": lambda: processes.poll(session),
-        "log": lambda: processes.log(session, **_given(arguments, "offset", "limit", "from_start")),
-        "wait": lambda: processes.wait(session, **_given(arguments, "timeout")),
+        "log": lambda: processes.log(session, **_pick(arguments, "offset", "limit", "from_start")),
+        "wait": lambda: processes.wait(session, **_pick(arguments, "timeout")),
         "kill": lambda: processes.kill(session),
         "write": lambda: processes.write(session, data),
         "submit": lambda: processes.submit(session, data),
@@ -56,5 +56,5 @@ async def _act(processes: RolloutProcesses, session: ProcessSession, arguments: 
     return await actions[arguments["action"]]()
 
 
-def _given(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+def _pick(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: arguments[name] for name in names if name in arguments}

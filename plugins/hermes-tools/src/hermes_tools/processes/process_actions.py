@@ -74,13 +74,13 @@ class RolloutProcesses:
             try:
                 info = await session.source.poll(session.source_id)
             except ProcessLookupError:
-                await self.registry.lost(session)
+                await self.registry.note_loss(session)
             else:
                 await self._note(session, info)
 
     async def _note(self, session: ProcessSession, info: ProcessInfo) -> None:
         if not info.running:
-            await self.registry.ended(session, info.exit_code)
+            await self.registry.note_end(session, info.exit_code)
 
     async def poll(self, session: ProcessSession, *, consumer: str = "model") -> dict[str, Any]:
         """Tell its state, and what it has written since this consumer asked last."""
@@ -110,7 +110,7 @@ class RolloutProcesses:
         """
         await self._refresh(session)
         try:
-            text, lost = await session.kept()
+            text, lost = await session.read_tail()
         except ProcessLookupError:
             text, lost = "", 0
         lines = text.splitlines()

@@ -72,13 +72,13 @@ class Checkpoint:
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
-            raise self._damaged(str(error)) from error
+            raise self._read_error(str(error)) from error
         known = {*_FIELDS, "session_id", "start_time", "boot_id", "pid_namespace"}
         if not isinstance(entries, list) or not all(isinstance(one, dict) and known <= one.keys() for one in entries):
-            raise self._damaged("it is no list of processes")
+            raise self._read_error("it is no list of processes")
         return entries
 
-    def _damaged(self, why: str) -> OutputError:
+    def _read_error(self, why: str) -> OutputError:
         return OutputError(
             f"the checkpoint of background processes {self._path} cannot be read: {why}",
             hint=f"remove it: rm {self._path}",

@@ -187,7 +187,7 @@ class ProcessRegistry:
         if info.running:
             session.termination_source = None
         else:
-            await self.ended(session, info.exit_code)
+            await self.note_end(session, info.exit_code)
         return info
 
     async def kill_all(self, task_id: str | None = None) -> int:
@@ -199,11 +199,11 @@ class ProcessRegistry:
                 raise result
         return sum(isinstance(result, ProcessInfo) and not result.running for result in results)
 
-    async def ended(self, session: ProcessSession, exit_code: int | None) -> None:
+    async def note_end(self, session: ProcessSession, exit_code: int | None) -> None:
         """Take note that a process has ended; its follower may have seen it before."""
         await self._end(session, "exited", exit_code)
 
-    async def lost(self, session: ProcessSession) -> None:
+    async def note_loss(self, session: ProcessSession) -> None:
         """Take note that the sandbox does not know the process any more, as after its renewal."""
         await self._end(session, "lost", None)
 

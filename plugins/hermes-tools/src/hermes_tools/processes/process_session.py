@@ -90,10 +90,10 @@ class ProcessSession:
 
     async def tail(self, characters: int = MAX_OUTPUT_CHARS) -> str:
         """Return the last characters of its output."""
-        text, _ = await self.kept(characters)
+        text, _ = await self.read_tail(characters)
         return text
 
-    async def kept(self, characters: int = MAX_OUTPUT_CHARS) -> tuple[str, int]:
+    async def read_tail(self, characters: int = MAX_OUTPUT_CHARS) -> tuple[str, int]:
         """Return the last characters of its output, and how many bytes before them are not kept any more."""
         size = characters * _WIDEST
         output = await self.source.read(self.source_id, offset=-size, limit=size)
