@@ -15,10 +15,12 @@ import pytest_asyncio
 
 from hermes_backend_docker import carried_python
 from hermes_backend_docker.backend import DockerBackend
+from hermes_backend_docker.engine import Engine
+from hermes_backend_docker.failures import EngineError
 from hermes_backend_docker.options import DockerOptions
-from hermes_core.contracts.errors import NoPythonError
+from hermes_core.contracts.errors import BackendError, NoPythonError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox import NotPortableError, portable_python
+from hermes_sandbox import NotPortableError, PortablePython, portable_python
 from hermes_testing.suites.backend import BackendSuite
 
 pytestmark = pytest.mark.component("docker")
@@ -218,7 +220,34 @@ async def test_what_it_would_not_run_on_is_said(
     monkeypatch.setattr(carried_python, "portable_python", lambda: other)
     error = await _complaint(_backend(tmp_path))
     assert "is for amd64, that is for s390x" in str(error) or "is for arm64, that is for s390x" in str(error)
-    assert "use an image that has python3" in str(error.hint)
+    assert "use an image that has python3 or bash" in str(error.hint)
+
+
+async def test_what_may_pass_is_no_verdict_on_an_image(
+    volume: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: None
+) -> None:
+    """A full disk, or an engine that is busy: the next sandbox may have its Python."""
+    backend = _backend(tmp_path)
+
+    def fail(self: object, folder: str) -> bytes:
+        raise BackendError("no space left", hint="TMPDIR")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PortablePython, "pack", fail)
+        with pytest.raises(BackendError, match="no space left"):
+            await backend.open(_ask())
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "run_to_end", _killed)
+        with pytest.raises(EngineError, match="was killed") as caught:
+            await backend.open(_ask())
+        assert "carry_python: false" in str(caught.value.hint)
+    async with await backend.open(_ask(session="live")) as box:
+        assert box.provenance["carried_python"]
+    await backend.aclose()
+
+
+async def _killed(self: object, container: str, *, seconds: float) -> int:
+    return 137
 
 
 async def test_a_python_that_cannot_be_packed_is_said(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from hermes_backend_docker.address import find_address
-from hermes_backend_docker.carried_python import CarriedPythons
+from hermes_backend_docker.carried_python import CarriedPython, CarriedPythons
 from hermes_backend_docker.describing import (
     describe,
     environment_of,
@@ -169,20 +169,20 @@ class DockerBackend(AgentBackend):
         name, marks = container_name(sandbox_id), {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
         python = self._pythons.of(image)
 
-        def config() -> dict[str, Any]:
+        def config(python: CarriedPython | None) -> dict[str, Any]:
             fitted = options if python is None else python.fit(options)
             return container_config(spec=spec, options=fitted, image=image.id, labels=marks)
 
         async def bring_python(error: ProgramMissingError) -> Mapping[str, Any]:
             nonlocal python
-            python = await self._pythons.replace(python, image, error, name=name, labels=marks)
+            python = await self._pythons.replace(python, image, error, name=name, config=config)
             host.provenance = self._provenance_of(spec, options, facts, image)
-            return config()
+            return config(python)
 
         host = kind(
             self.engine,
             name,
-            config(),
+            config(python),
             workspace=options.workspace,
             bash=options.bash,
             environment=environment_of(image, options),

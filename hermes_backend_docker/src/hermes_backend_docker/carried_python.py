@@ -6,13 +6,14 @@ import asyncio
 import io
 import secrets
 import tarfile
-from collections.abc import AsyncIterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import EngineError, EngineTimeoutError, ProgramMissingError
+from hermes_backend_docker.failures import EngineError, ProgramMissingError
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import NoPythonError
@@ -20,16 +21,21 @@ from hermes_sandbox import PYTHON_FLAGS, NotPortableError, PortablePython, porta
 
 MOUNT: Final = "/.hermes-python"
 """Where the volume is, inside, read-only; not where a task has its work."""
+_HINT: Final = "use an image that has python3 or bash, or set the backend's option python to its path inside"
 _READY: Final = "ready"
 """A link in the volume to the folder that holds all of it."""
-_PROCESSES: Final = 16
 _BASH_4_4: Final = "mapfile -d '' x </dev/null && : \"${x@Q}\""
-_TRIAL: Final = """
+_NO_BASH: Final = 3
+_KILLED: Final = 128
+_TRIAL: Final = f"""
 import os, sys
-argv = [sys.argv[1], "-c", sys.argv[2]]
-_, status = os.waitpid(os.posix_spawn(argv[0], argv, {}), 0)
-sys.exit(status != 0)
+try:
+    status = os.waitpid(os.posix_spawn(sys.argv[1], sys.argv[1:2] + ["-c", sys.argv[2]], {{}}), 0)[1]
+except OSError:
+    status = 1
+sys.exit({_NO_BASH} if status else 0)
 """
+"""Its arguments are a bash, and what one of version 4.4 can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +63,20 @@ class CarriedPythons:
     def __init__(self, engine: Engine, options: DockerOptions) -> None:
         self._engine = engine
         self._options = options
-        self._found: dict[str, CarriedPython | str] = {}
-        self._turn = asyncio.Lock()
+        self._known: dict[str, CarriedPython | str] = {}
+        self._carried: CarriedPython | None = None
+        self._filling = asyncio.Lock()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def of(self, image: Image) -> CarriedPython | None:
         """Return what containers of the image start in place of its own; None as long as that is tried."""
-        found = self._found.get(image.id)
-        return None if isinstance(found, str) else found
+        known = self._known.get(image.id)
+        return None if isinstance(known, str) else known
 
     def lack(self, image: Image) -> str | None:
         """Return why no Python at all runs in containers of the image; None if one may."""
-        found = self._found.get(image.id)
-        return found if isinstance(found, str) else None
+        known = self._known.get(image.id)
+        return known if isinstance(known, str) else None
 
     async def replace(
         self,
@@ -77,80 +85,101 @@ class CarriedPythons:
         error: ProgramMissingError,
         *,
         name: str,
-        labels: Mapping[str, str],
+        config: Callable[[CarriedPython], Mapping[str, Any]],
     ) -> CarriedPython:
         """Return another Python than the one that was tried, which is not there, as the error says.
 
-        `name` and `labels` are those of the container that is made meanwhile.
+        Containers that are made meanwhile are called `name`; `config` describes one that starts a Python.
 
         Raises:
             NoPythonError: There is none that would run.
-            EngineError: The engine refused or failed.
+            BackendError: It cannot be found out now, by the engine's fault or this machine's.
         """
-        async with self._turn:
-            found = self._found.get(image.id)
+        async with self._turns[image.id]:
+            known = self._known.get(image.id)
             # Somebody else may have asked for the same. A volume can have been removed since it was filled.
-            if found is None or found == tried:
+            if known is None or known == tried:
                 try:
-                    found = await self._bring(image, name, labels)
-                except (NotPortableError, EngineError) as problem:
-                    # What the engine refuses for good; one that is full or away may do it the next time.
-                    if type(problem) not in {NotPortableError, EngineError, ProgramMissingError}:
-                        raise
-                    found = f"{error.message}; this machine's Python cannot be brought there: {problem}"
-                self._found[image.id] = found
-        if isinstance(found, str):
-            raise NoPythonError(found, hint=error.hint) from error
-        return found
+                    known = await self._bring(tried, image, name, config)
+                except NotPortableError as problem:
+                    known = f"{error.message}; this machine's Python cannot be brought there: {problem}"
+                except EngineError as problem:
+                    problem.hint = problem.hint or "the backend's option carry_python: false does without"
+                    raise
+                self._known[image.id] = known
+        if isinstance(known, str):
+            raise NoPythonError(known, hint=_HINT) from error
+        return known
 
-    async def _bring(self, image: Image, name: str, labels: Mapping[str, str]) -> CarriedPython:
+    async def _bring(
+        self,
+        tried: CarriedPython | None,
+        image: Image,
+        name: str,
+        config: Callable[[CarriedPython], Mapping[str, Any]],
+    ) -> CarriedPython:
         if not self._options.carries_python:
             raise NotPortableError("the backend's options do not let it")
+        if taken := [path for path in self._options.targets if f"{MOUNT}/".startswith(f"{path}/")]:
+            raise NotPortableError(f"the option volumes has {taken[0] or '/'}, where it would be")
         python = await asyncio.to_thread(portable_python)
         if image.architecture != python.architecture:
             raise NotPortableError(f"the image is for {image.architecture}, that is for {python.architecture}")
-        if taken := [path for path in self._options.targets if f"{MOUNT}/".startswith(f"{path}/")]:
-            raise NotPortableError(f"the option volumes has {taken[0] or '/'}, where it would be")
-        volume = f"hermes-python-{python.digest}"
-        nothing = {"Entrypoint": ["none"], "HostConfig": {"Binds": [f"{volume}:{MOUNT}:nocopy"]}}
-        async with self._container(image, name, labels, nothing) as container:
-            folder = await self._folder(container, python) or await self._fill(container, python)
-        carried = CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{python.program}")
-        await self._try(carried, image, name, labels)
+        async with self._filling:
+            if self._carried is None or self._carried == tried:
+                self._carried = await self._find_or_fill(python, image, name, config)
+            carried = self._carried
+        await self._try(carried, name, config)
         return carried
 
+    async def _find_or_fill(
+        self, python: PortablePython, image: Image, name: str, config: Callable[[CarriedPython], Mapping[str, Any]]
+    ) -> CarriedPython:
+        volume = f"hermes-python-{python.digest}"
+        labels = config(CarriedPython(python.version, volume, ""))["Labels"]
+        nothing = {"Image": image.id, "Labels": labels, "Entrypoint": ["none"], "Cmd": []}
+        # The engine must not fill it with what the image has there.
+        mounted = {"HostConfig": {"Binds": [f"{volume}:{MOUNT}:nocopy"]}}
+        async with self._container(name, {**nothing, **mounted}) as container:
+            folder = await self._folder(container, python) or await self._fill(container, python)
+        return CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{python.program}")
+
     @asynccontextmanager
-    async def _container(
-        self, image: Image, name: str, labels: Mapping[str, str], config: Mapping[str, Any]
-    ) -> AsyncIterator[str]:
+    async def _container(self, name: str, config: Mapping[str, Any]) -> AsyncIterator[str]:
         """Create a container for as long as the block lasts; it does not run."""
-        container = await self._engine.create(name, {"Image": image.id, "Labels": dict(labels), "Cmd": [], **config})
+        container = await self._engine.create(name, config)
         try:
             yield container
         finally:
             await self._engine.remove(container)
 
-    async def _try(self, carried: CarriedPython, image: Image, name: str, labels: Mapping[str, str]) -> None:
-        """Start it in a container of the image, and the bash of the image by it; raises `NotPortableError`."""
+    async def _try(
+        self, carried: CarriedPython, name: str, config: Callable[[CarriedPython], Mapping[str, Any]]
+    ) -> None:
+        """Start it in a container like those of the sandboxes, and the bash of the image by it.
+
+        Raises:
+            NotPortableError: The image has no bash that works, or no /bin/sh.
+        """
         bash = self._options.bash
-        config = {
+        like = config(carried)
+        trial = {
+            **like,
             "Entrypoint": [carried.program, *PYTHON_FLAGS[:-2], "-c", _TRIAL, bash, _BASH_4_4],
-            "User": "0:0",
-            "HostConfig": {
-                "Binds": carried.fit(DockerOptions()).volumes,
-                "NetworkMode": "none",
-                "CapDrop": ["ALL"],
-                "SecurityOpt": ["no-new-privileges"],
-                "PidsLimit": _PROCESSES,
-            },
+            **dict.fromkeys(("AttachStdin", "OpenStdin", "StdinOnce"), False),
+            "HostConfig": {**like["HostConfig"], "NetworkMode": "none", "AutoRemove": False},
         }
-        async with self._container(image, name, labels, config) as container:
-            try:
-                code = await self._engine.run_to_end(container, seconds=self._options.setup_timeout)
-            except EngineTimeoutError as error:
-                raise NotPortableError(f"a trial of it with {bash} of the image does not end") from error
+        async with self._container(name, trial) as container:
+            if await self._engine.stat_file(container, "/bin/sh") is None:
+                raise NotPortableError("the image has no /bin/sh")
+            seconds = self._options.engine_timeout + self._options.setup_timeout
+            code = await self._engine.run_to_end(container, seconds=seconds)
+        if code == _NO_BASH:
+            raise NotPortableError(f"the image has no {bash} of version 4.4 or newer that works")
+        if code > _KILLED:
+            raise EngineError(f"a trial of this machine's Python in a container was killed ({code - _KILLED})")
         if code != 0:
-            raise NotPortableError(f"the image has no {bash} of version 4.4 or newer that it can start")
+            raise NotPortableError(f"a trial of it in a container of the image exited with {code}")
 
     async def _folder(self, container: str, python: PortablePython) -> str | None:
         """Return where in the volume all of it is; None where it is not."""

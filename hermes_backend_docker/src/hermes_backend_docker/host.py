@@ -68,9 +68,11 @@ class ContainerHost(ContainedPlace):
         try:
             return await self._start_anew()
         except ProgramMissingError as error:
-            # Its name is needed.
+            # Its name is needed, and is what is removed where this fails.
             await self.stop_all()
+            self._container = self._name
             self.config = await self._bring_python(error)
+            self._container = None
         try:
             return await self._start_anew()
         except ProgramMissingError as error:

@@ -105,16 +105,17 @@ async def test_everything_of_a_sandbox_is_in_its_group(level, groups):
     assert left(groups, sandbox.id) == []
 
 
-async def test_a_killed_agent_loses_nothing_where_there_is_a_control_group(groups):
+async def test_what_a_killed_agent_had_started_ends_with_its_control_group(groups):
     """predecessor 2.5 #2: what a killed supervisor had started lived on."""
     async with open_one() as sandbox:
         await sandbox.exec(ESCAPED)
         pid = int(await sandbox.read_file("pid"))
         with pytest.raises(SandboxLostError):
             await sandbox.exec("kill -9 $PPID; sleep 60")
-        await sandbox.renew()
+        # Another may have left the group, as root can: nobody is to judge beside that.
+        with pytest.raises(SandboxLostError, match="not everything it started can be found"):
+            await sandbox.renew()
         assert await gone(pid)
-        assert (await sandbox.exec("echo back")).output == "back\n"
     assert left(groups, sandbox.id) == []
 
 
@@ -254,7 +255,8 @@ async def test_a_group_is_emptied_although_its_processes_fork_as_fast_as_they_ca
         await sandbox.exec("(setsid ./forker >/dev/null 2>&1 &)")
         assert await eventually(lambda: int((path / "pids.current").read_text()) > 50)
         os.kill(agent, signal.SIGKILL)
-        await sandbox.renew()
+        with pytest.raises(SandboxLostError, match="not everything it started can be found"):
+            await sandbox.renew()
         assert len(path.joinpath("cgroup.procs").read_text().split()) < 4
         assert int(Path(path, "pids.max").read_text()) > 100
 

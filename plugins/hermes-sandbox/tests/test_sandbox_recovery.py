@@ -88,12 +88,15 @@ async def test_who_is_cancelled_meanwhile_leaves_the_others_a_sandbox_that_goes_
 
 
 @bwrap
-async def test_it_goes_on_as_often_as_it_is_lost():
+async def test_a_machine_that_loses_it_time_and_again_has_failed():
+    """Answered for ever, a rollout would be scored for what its machine did."""
     async with open_one("bwrap") as box:
-        for number in range(3):
+        for number in range(2):
             await lose(box, box.exec(f"touch {number}; sleep 600"))
             assert KNOWN in await box.recover(number)
         assert (await box.exec("echo on")).output == "on\n"
+        await lose(box, box.exec("sleep 600"))
+        assert await box.recover(2) is None
 
 
 @bwrap
@@ -111,7 +114,7 @@ async def test_where_not_all_that_ran_can_be_found_it_stays_lost():
     async with open_one() as box:
         await lose(box, box.exec("sleep 600"))
         assert await box.recover(0) is None
-        with pytest.raises(SandboxLostError, match="the agent has gone"):
+        with pytest.raises(SandboxLostError, match="the agent"):
             await box.exec("true")
         with pytest.raises(SandboxLostError, match="not everything it started can be found"):
             await box.renew()
@@ -135,7 +138,9 @@ async def test_one_that_cannot_be_started_again_stays_lost(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(box.host, "start_agent", refuse)
             assert await box.recover(0) is None
-        with pytest.raises(SandboxLostError, match="the agent has gone"):
+        # Nor is it tried again beside what the first attempt may have left.
+        assert await box.recover(0) is None
+        with pytest.raises(SandboxLostError, match="the agent"):
             await box.exec("true")
 
 

@@ -57,6 +57,8 @@ class InstanceHost(SandboxHost):
         provenance: What is recorded.
     """
 
+    is_recoverable = True
+
     def __init__(
         self,
         program: Program,

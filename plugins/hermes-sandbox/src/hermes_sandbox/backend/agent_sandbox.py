@@ -37,6 +37,8 @@ _RECOVERED: Final = (
     "and the shell is in its first directory, with its first variables."
 )
 _LOST: Final = "the sandbox is lost: "
+_MOST_RECOVERIES: Final = 2
+"""A machine that loses a sandbox more often has failed, and that is no affair of the model's."""
 
 
 @final
@@ -66,6 +68,7 @@ class AgentSandbox:
         self._turn = asyncio.Lock()
         self._recovering = asyncio.Lock()
         self._recoveries = 0
+        self._is_beyond_recovery = False
         self._processes = AgentProcesses(lambda: self.slot)
 
     @property
@@ -267,6 +270,9 @@ class AgentSandbox:
         slot = self._slot
         if slot is None or self._closing is not None or slot.expired or (loss := slot.lost) is None:
             return False
+        if not self._host.is_recoverable or self._is_beyond_recovery or self._recoveries >= _MOST_RECOVERIES:
+            return False
+        self._is_beyond_recovery = True
         try:
             await self._renew(loss.removeprefix(_LOST))
         except (BackendError, OSError) as problem:
@@ -275,6 +281,7 @@ class AgentSandbox:
             # Also where whoever asked was cancelled meanwhile.
             is_alive = self._slot is not None and self._slot.lost is None
             self._recoveries += is_alive
+            self._is_beyond_recovery = not is_alive
         return is_alive
 
     async def freeze(self) -> None:

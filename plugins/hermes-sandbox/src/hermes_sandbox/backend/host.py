@@ -44,6 +44,9 @@ class SandboxHost(ABC):
         """
         return {}
 
+    is_recoverable: bool = False
+    """Whether an agent that was lost may be started again here: files are still there, and nothing that ran is."""
+
     without_python: str | None = None
     """Why a shell serves this place from the start and no agent; None where an agent is tried first."""
 

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final
 
-from hermes_core.contracts.errors import UnavailableComponentError
+from hermes_core.contracts.errors import BackendError, UnavailableComponentError
 from hermes_sandbox.agent.slot_lifecycle import NEEDED_LATER
 from hermes_sandbox.backend.ownership_scripts import program_to_lock
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_source
@@ -103,8 +103,9 @@ class PortablePython:
 
         Raises:
             NotPortableError: It does not run from another folder.
+            BackendError: This machine has no room for it, or another trouble that passes.
         """
-        with _or_not_portable("it cannot be packed"), tempfile.TemporaryDirectory() as scratch:
+        with _on_this_machine("this machine's Python cannot be packed"), tempfile.TemporaryDirectory() as scratch:
             top = Path(scratch)
             for name, source in self.files:
                 _copy(source, top / name, library=source.suffix == ".py")
@@ -122,12 +123,13 @@ def portable_python() -> PortablePython:
 
     Raises:
         NotPortableError: Its parts cannot be told, or it is none of Linux.
+        BackendError: It cannot be started now.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or architecture is None:
         raise NotPortableError(f"this machine is {sys.platform} on {platform.machine()}, of which none can be packed")
     command = [sys.executable, "-I", "-S", "-E", "-c", _SURVEY, json.dumps(_imports())]
-    with _or_not_portable(f"{sys.executable or 'its Python'} cannot be asked what it has loaded"):
+    with _on_this_machine(f"{sys.executable or 'this Python'} cannot be asked what it has loaded"):
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     if done.returncode != 0:
         raise NotPortableError(f"{sys.executable} does not say what it has loaded: {done.stderr.strip()[-300:]}")
@@ -136,7 +138,7 @@ def portable_python() -> PortablePython:
     if not any(_is_loader(name) for name, _ in files):
         raise NotPortableError(f"{sys.executable} has no dynamic loader, with which it would find its libraries")
     digest = hashlib.sha256(_FORM.encode())
-    with _or_not_portable("its parts cannot be looked at"):
+    with _on_this_machine("the parts of this machine's Python cannot be looked at"):
         for name, source in files:
             about = source.stat()
             digest.update(f"{name}\0{source}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
@@ -144,11 +146,12 @@ def portable_python() -> PortablePython:
 
 
 @contextlib.contextmanager
-def _or_not_portable(what: str) -> Iterator[None]:
+def _on_this_machine(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, subprocess.SubprocessError) as error:
-        raise NotPortableError(f"{what} on this machine: {error}") from error
+        hint = "TMPDIR names a directory with 100 MB where programs may run; the backend's option carry_python: false"
+        raise BackendError(f"{what}: {error}", hint=hint) from error
 
 
 def _imports() -> list[str]:

@@ -118,13 +118,15 @@ class PlainHost(LocalHost):
         if self._group is not None and not await self._group.end():
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")
         if not ended_well:
-            # Who may write to control groups, as root may, leaves its own, and only a living agent finds that one then.
-            self._lost_track = self._group is None or agent.was_killed
+            # Who may write to control groups, as root may, leaves its own, and only a living agent finds that one.
+            self._lost_track = True
             await kill_processes(self._id, self._root)
 
 
 class BubblewrapHost(LocalHost):
     """Commands see a system that cannot be changed and directories of their own, without capabilities."""
+
+    is_recoverable = True
 
     def __init__(
         self,

@@ -72,11 +72,6 @@ class AgentProcess:
         """Process id of the program."""
         return self._process.pid
 
-    @property
-    def was_killed(self) -> bool:
-        """Whether a signal ended it, whoever sent that."""
-        return (self._process.poll() or 0) < 0
-
     async def end(self, grace: float) -> bool:
         """Wait for it to end, kill it after `grace` seconds; True if it ended by itself, and well. Called once."""
         os.close(self._errors)

@@ -136,6 +136,7 @@ class PlainHost(ConnectionHost):
 class BubblewrapHost(PlainHost):
     """The same inside bubblewrap, where nothing outlives the namespace."""
 
+    is_recoverable = True
     network = True
     """Whether the machine's network is seen inside."""
 
