@@ -128,6 +128,15 @@ async def test_one_that_has_been_removed_is_brought_again(bare: DockerBackend, v
         subprocess.run(["docker", "volume", "rm", volume], check=True, capture_output=True)
 
 
+async def test_one_that_has_been_removed_is_brought_again_for_another_image(
+    bare: DockerBackend, volume: str, made_of: Callable[..., str]
+) -> None:
+    for image in (None, made_of("RUN touch /other")):
+        async with await bare.open(_ask(image=image)) as box:
+            assert (await box.exec("echo on")).output == "on\n"
+        subprocess.run(["docker", "volume", "rm", volume], check=True, capture_output=True)
+
+
 async def _complaint(backend: DockerBackend) -> NoPythonError:
     with pytest.raises(NoPythonError) as caught:
         await backend.open(_ask(isolation="container+slot"))

@@ -125,12 +125,19 @@ class CarriedPythons:
         python = await asyncio.to_thread(portable_python)
         if image.architecture != python.architecture:
             raise NotPortableError(f"the image is for {image.architecture}, that is for {python.architecture}")
-        async with self._filling:
-            if self._carried is None or self._carried == tried:
-                self._carried = await self._find_or_fill(python, image, name, config)
-            carried = self._carried
-        await self._try(carried, name, config)
-        return carried
+        for _ in range(2):
+            async with self._filling:
+                if self._carried is None or self._carried == tried:
+                    self._carried = await self._find_or_fill(python, image, name, config)
+                carried = self._carried
+            try:
+                await self._try(carried, name, config)
+            except ProgramMissingError:
+                # The volume has been removed since it was filled for another image.
+                tried = carried
+            else:
+                return carried
+        raise NotPortableError("it is not there once it has been brought")
 
     async def _find_or_fill(
         self, python: PortablePython, image: Image, name: str, config: Callable[[CarriedPython], Mapping[str, Any]]
