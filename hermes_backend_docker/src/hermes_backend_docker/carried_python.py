@@ -7,8 +7,7 @@ import io
 import secrets
 import tarfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -147,18 +146,9 @@ class CarriedPythons:
         nothing = {"Image": image.id, "Labels": labels, "Entrypoint": ["none"], "Cmd": []}
         # The engine must not fill it with what the image has there.
         mounted = {"HostConfig": {"Binds": [f"{volume}:{MOUNT}:nocopy"]}}
-        async with self._container(name, {**nothing, **mounted}) as container:
+        async with self._engine.container(name, {**nothing, **mounted}) as container:
             folder = await self._folder(container, python) or await self._fill(container, python)
         return CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{python.program}")
-
-    @asynccontextmanager
-    async def _container(self, name: str, config: Mapping[str, Any]) -> AsyncIterator[str]:
-        """Create a container for as long as the block lasts; it does not run."""
-        container = await self._engine.create(name, config)
-        try:
-            yield container
-        finally:
-            await self._engine.remove(container)
 
     async def _try(
         self, carried: CarriedPython, name: str, config: Callable[[CarriedPython], Mapping[str, Any]]
@@ -176,7 +166,7 @@ class CarriedPythons:
             **dict.fromkeys(("AttachStdin", "OpenStdin", "StdinOnce"), False),
             "HostConfig": {**like["HostConfig"], "NetworkMode": "none", "AutoRemove": False},
         }
-        async with self._container(name, trial) as container:
+        async with self._engine.container(name, trial) as container:
             if await self._engine.stat_file(container, "/bin/sh") is None:
                 raise NotPortableError("the image has no /bin/sh")
             seconds = self._options.engine_timeout + self._options.setup_timeout

@@ -7,7 +7,8 @@ import base64
 import io
 import json
 import posixpath
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -121,10 +122,17 @@ class Engine:
 
     async def read_files(self, name: str, image: str, labels: Mapping[str, str], paths: Sequence[str]) -> list[str]:
         """Return the texts of an image's files, of which nothing runs meanwhile; one that is not there is empty."""
-        container = await self.create(name, {"Image": image, "Labels": dict(labels), "Entrypoint": ["none"], "Cmd": []})
         what = f"the files of image {image} cannot be read"
-        try:
+        config = {"Image": image, "Labels": dict(labels), "Entrypoint": ["none"], "Cmd": []}
+        async with self.container(name, config) as container:
             return [await self.ask(what, partial(_text_of, container=container, path=path)) for path in paths]
+
+    @asynccontextmanager
+    async def container(self, name: str, config: Mapping[str, Any]) -> AsyncIterator[str]:
+        """Create a container that does not run yet, and remove it however the block ends."""
+        container = await self.create(name, config)
+        try:
+            yield container
         finally:
             await self.remove(container)
 

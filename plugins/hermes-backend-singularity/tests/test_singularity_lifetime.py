@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -15,7 +17,7 @@ import small_images
 
 from hermes_backend_singularity.marks import instance_name
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.sandbox import Recoverable, SandboxSpec
 from hermes_sandbox.backend.reclaim import Collector
 from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
@@ -109,6 +111,20 @@ async def test_an_instance_ends_by_itself_when_its_caller_is_killed(backend, opt
     assert await eventually(lambda: _marked(sandbox_id) == [])
     await backend.sweep()
     assert _logs(sandbox_id) == []
+
+
+async def test_an_instance_that_is_killed_is_started_again_over_its_files(backend):
+    async with await backend.open(ASK) as box:
+        await box.exec("echo kept >f; export A=1; sleep 600 &")
+        for pid, *_ in _marked(box.id):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        with pytest.raises(SandboxLostError):
+            await asyncio.wait_for(box.exec("sleep 600"), 60)
+        lost: object = box
+        assert isinstance(lost, Recoverable)
+        assert "Files of the workspace" in str(await lost.recover(0))
+        assert (await box.exec("cat f; echo ${A-unset}; ps ax | grep -c '[s]leep 600'")).output == "kept\nunset\n0\n"
 
 
 @pytest.mark.slow

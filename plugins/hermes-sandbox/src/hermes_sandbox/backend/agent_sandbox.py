@@ -262,11 +262,12 @@ class AgentSandbox:
         what there had been before the call that was lost: of several the first one starts it again.
         """
         async with self._recovering:
-            if self._recoveries == recoveries and not await self._is_started_again():
+            if self._recoveries == recoveries and not await self._start_again():
                 return None
         return _RECOVERED
 
-    async def _is_started_again(self) -> bool:
+    async def _start_again(self) -> bool:
+        """Start a new agent in place of one that was lost; tell whether there is one."""
         slot = self._slot
         if slot is None or self._closing is not None or slot.expired or (loss := slot.lost) is None:
             return False
