@@ -15,7 +15,7 @@ from small_image import IMAGE
 
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.discovery import load_plugins
-from hermes_sandbox import AgentBackend
+from hermes_sandbox.backends import AgentBackend
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import Any
 from backend_places import PLACES, Place, opened, ssh_server
 from readme_marks import between
 
-from hermes_sandbox.agent.processes import read_marker, read_process, read_table
+from hermes_sandbox.local import read_marker, read_process, read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/capacity.json"

@@ -22,8 +22,7 @@ from typing import Any, Final
 from mock_server import MODEL_NAME, running
 
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_runner.config import RunConfig
-from hermes_runner.run.run import Run
+from hermes_runner import Run, RunConfig
 
 _HERE: Final = Path(__file__).resolve().parent
 _SUPPORT: Final = _HERE.parent / "plugins" / "hermes-backend-ray" / "tests" / "support"

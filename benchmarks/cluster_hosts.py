@@ -21,16 +21,12 @@ from cluster_slurm import slurm_cluster
 from our_rollouts import Silent
 
 from hermes_core.contracts.task import Task
-from hermes_core.discovery import load_plugins
-from hermes_core.discovery.registry import Registry
+from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
 from hermes_core.specs import Ref
-from hermes_core.tooling.selection import select_tools
-from hermes_models.factory import create_model
-from hermes_runner.output import OutputFolder
-from hermes_runner.policy import Policy
-from hermes_runner.run.local_engine import Player
-from hermes_runner.run.scheduling import Recorder, Scheduler
+from hermes_core.tooling import select_tools
+from hermes_models import create_model
+from hermes_runner import OutputFolder, Player, Policy, Recorder, Scheduler
 
 HOSTS: Final = (1, 2, 3, 4)
 SLOTS: Final = 4

@@ -19,12 +19,9 @@ from typing import Any
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
-from hermes_core.tooling.selection import select_tools
-from hermes_models.factory import create_model
-from hermes_runner.output import OutputFolder
-from hermes_runner.policy import Policy
-from hermes_runner.run.local_engine import Player
-from hermes_runner.run.scheduling import Recorder, Scheduler
+from hermes_core.tooling import select_tools
+from hermes_models import create_model
+from hermes_runner import OutputFolder, Player, Policy, Recorder, Scheduler
 
 PROMPT = "Call the tool until you are told to stop, then say that you are done."
 

@@ -19,20 +19,14 @@ from our_rollouts import Silent, cpu_seconds, specs
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
-from hermes_runner.output import OutputFolder
-from hermes_runner.policy import Policy
-from hermes_runner.run.local_engine import Player
-from hermes_runner.run.scheduling import Recorder, Scheduler
-from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.clients.vllm import VllmGenerateClient
-from hermes_tokens.generation import Generated, GenerateRequest
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_runner import OutputFolder, Player, Policy, Recorder, Scheduler
+from hermes_tokens import ChatTokenizer, GenerateClient, Generated, GenerateRequest, TokenModel, create_generate_client
 
 
 class Marking:
     """A generate client that notes the process' CPU seconds at each request and passes it on."""
 
-    def __init__(self, inner: VllmGenerateClient) -> None:
+    def __init__(self, inner: GenerateClient) -> None:
         self._inner = inner
         self.marks: dict[str, list[float]] = {}
 
@@ -71,7 +65,7 @@ async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[s
             extra=("noop_plugin",),
         )
     )
-    client = Marking(VllmGenerateClient(base_url=url, model_name="m", echo_prompt=options.echo))
+    client = Marking(create_generate_client("vllm", url, "m", echo_prompt=options.echo))
     model = TokenModel(client, ChatTokenizer.load(tokenizer))
     with tempfile.TemporaryDirectory() as out:
         folder = OutputFolder.open(Path(out), {}, facts={})

@@ -28,8 +28,8 @@ from readme_marks import between
 
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotPool
-from hermes_sandbox.local.backend import LocalBackend, LocalOptions
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import SlotRequest
+from hermes_sandbox.local import LocalBackend, LocalOptions
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "pool.json"
@@ -50,7 +50,7 @@ class Pooled(LocalBackend):
 
     async def host(self) -> Any:
         """Make a host, as the pool asks for one."""
-        return await self._shared_agent(self._with_level(SandboxSpec()))
+        return await self._shared_agent(self.with_level(SandboxSpec()))
 
 
 def request() -> SlotRequest:

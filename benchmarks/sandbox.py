@@ -22,8 +22,7 @@ from typing import Any
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox.agent.processes import belongs_to, read_table
-from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local import LocalBackend, belongs_to, read_table
 
 COMMANDS = {"builtin": "true", "fork": "/bin/true"}
 TARGETS = {"latency_ratio": 2.5, "growth_mb": 5.0}

@@ -12,7 +12,7 @@ from typing import Any
 
 from small_image import IMAGE
 
-from hermes_sandbox.agent.processes import read_marker, read_process, read_table
+from hermes_sandbox.local import read_marker, read_process, read_table
 
 Victim = int | str
 Targets = Mapping[str, Callable[[Path], list[Victim]]]

@@ -24,9 +24,7 @@ from readme_marks import between
 
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.contracts.tokens import IGNORED
-from hermes_tokens.clients.factory import create_generate_client
-from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer, TokenModel, create_generate_client
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "token_scenarios.json"

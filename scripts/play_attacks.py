@@ -18,11 +18,10 @@ from pathlib import Path
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task
-from hermes_core.discovery import PluginSettings, Registry, load_plugins
+from hermes_core.discovery import PluginSettings, Registry, load_plugins, load_tasks
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
-from hermes_runner.tasks import load_tasks
-from hermes_runner.tasks.check import NOTHING, SOLUTION, TaskCheck, check_task
+from hermes_runner import NOTHING, SOLUTION, TaskCheck, check_task
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = "hermes-test:2"

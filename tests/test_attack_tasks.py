@@ -18,12 +18,11 @@ import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Cheat, Step
-from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.discovery import PluginSettings, load_plugins, load_tasks
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
-from hermes_runner.tasks import load_tasks
-from hermes_runner.tasks.check import SOLUTION, check_task
-from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_runner import SOLUTION, check_task
+from hermes_sandbox.local import LocalBackend, LocalOptions
 from hermes_testing.watching import eventually
 from hermes_verifiers.room import open_room
 

@@ -13,7 +13,7 @@ import yaml
 from docs_pages import DOCS, ROOT, blocks, configs, page
 
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_runner.config import RunConfig
+from hermes_runner import RunConfig
 
 CONFIGS = dict(configs())
 

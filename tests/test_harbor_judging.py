@@ -11,11 +11,10 @@ import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Cheat, Precautions, Step, Task
-from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.discovery import PluginSettings, load_plugins, load_tasks
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
-from hermes_runner.tasks import load_tasks
-from hermes_runner.tasks.check import SOLUTION, TaskCheck, check_task
+from hermes_runner import SOLUTION, TaskCheck, check_task
 from hermes_runner.tasks.judging import WITHIN_REACH
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,10 +12,9 @@ from pydantic import BaseModel, Field, PlainValidator, Secret, SecretBytes, Secr
 from workspace import ROOT
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import ENVIRONMENT_NAMES, SECRET_NAMES, find_secrets, redact
-from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.discovery.option_schema import OptionSchema
-from hermes_core.discovery.option_secrets import mark_secrets
+from hermes_core.discovery import OptionSchema, PluginSettings, load_plugins, mark_secrets
+from hermes_core.redaction import find_secrets, redact
+from hermes_core.redaction.secrets import ENVIRONMENT_NAMES, SECRET_NAMES
 from hermes_sandbox.leases.book import public_options
 
 MARK = "m4rk3r-m4rk3r"

@@ -9,8 +9,7 @@ import sys
 import pytest
 from workspace import Package, packages
 
-from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.discovery.kinds import KINDS
+from hermes_core.discovery import KINDS, PluginSettings, load_plugins
 
 MEMBERS = packages()
 PLUGINS = [package for package in MEMBERS if "entry-points" in package.data["project"]]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.discovery.suggestions import package_for
+from hermes_core.discovery import package_for
 from hermes_parsers import get_parser, list_parsers
 
 ROOT = Path(__file__).parent.parent

@@ -17,8 +17,7 @@ from run_engines import task
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -287,7 +286,7 @@ async def killed(options, leases, token, count):
 
 async def collected(leases):
     """What `sandboxes gc` does, with nothing but the leases to go by."""
-    done = await Collector(LeaseBook(leases), isolated_registry(*PLUGINS)).collect(backends=())
+    done = await SandboxReclaimer(LeaseBook(leases), isolated_registry(*PLUGINS)).collect(backends=())
     assert (done.failed, done.problems) == ({}, [])
     assert LeaseBook(leases).read() == ([], [])
     return set(done.removed)

@@ -11,8 +11,7 @@ import pytest
 from chatml_folder import TEMPLATE, chatml_folder
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 
-from hermes_tokens.exactness import Exchange, check
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer, Exchange, check_exactness
 
 CALL = (
     '<tool_call>\n{"name": "terminal", "arguments": {"command": "cat secret.txt; cp secret.txt out.txt"}}\n</tool_call>'
@@ -84,7 +83,7 @@ async def test_a_run_is_exact_by_the_servers_own_log(tokenizer_folder, tmp_path,
             assert (outcome["reward"], outcome["stop_reason"], outcome["turns"]) == (1.0, "final_answer", 2)
             exchanges = [Exchange.of_line(line) for line in server.lines if line["rollout_id"] == outcome["rollout_id"]]
             assert len(exchanges) == 2
-            assert check(exchanges, outcome["samples"]).is_exact
+            assert check_exactness(exchanges, outcome["samples"]).is_exact
             (sample,) = outcome["samples"]
             assert len(sample["tokens"]) == len(sample["masks"]) == len(sample["logprobs"])
             assert [logprob is None for logprob in sample["logprobs"]] == [mask == -100 for mask in sample["masks"]]
@@ -129,7 +128,7 @@ async def test_tools_that_the_template_does_not_list_are_declared_by_the_runs_pa
             assert outcome["provenance"]["model"]["tools_declared_by"] == "hermes_parsers.families.hermes:HermesParser"
             assert outcome["messages"][0] == {"role": "user", "content": TASK["prompt"]}
             exchanges = [Exchange.of_line(line) for line in server.lines if line["rollout_id"] == outcome["rollout_id"]]
-            assert check(exchanges, outcome["samples"]).is_exact
+            assert check_exactness(exchanges, outcome["samples"]).is_exact
         prompt = ChatTokenizer.load(folder).decode(server.lines[0]["prompt_ids"])
         assert prompt.startswith("<|im_start|>system\n# Tools\n")
         assert '"name": "terminal"' in prompt

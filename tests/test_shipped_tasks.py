@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.discovery import PluginSettings, load_plugins, load_tasks
 from hermes_core.rollout import Runtime
-from hermes_runner.tasks import load_tasks
-from hermes_runner.tasks.check import check_task
+from hermes_runner import check_task
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "terminal_tasks.jsonl"

@@ -12,17 +12,19 @@ from workspace import ROOT
 CORE = ROOT / "hermes_core" / "src" / "hermes_core"
 # From the ground up (design, "Rooms of the core"); a room may import itself and those before it.
 ROOMS = (
+    "cancellation",
+    "lazy",
     "specs",
-    "hookspecs",
     "contracts",
+    "redaction",
+    "hookspecs",
     "discovery",
     "tooling",
     "rollout",
     "cli",
 )
-# The core's own plugin declares components of every room by name; the package's front re-exports them lazily, and so
-# does the alias `atropos` with what was a room of the core.
-DOORS = ("plugin", "__init__", "__main__", "atropos")
+# The core's own plugin declares components of every room by name; the package's front re-exports them lazily.
+DOORS = ("plugin", "__init__", "__main__")
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.contracts.tokens import IGNORED, Exactness
-from hermes_tokens.exactness import Exchange, check
+from hermes_tokens import Exchange, check_exactness
 
 LARGEST_DIFFERENCE: Final = 1e-3
 LEAST_RISE: Final = 0.3
@@ -40,7 +40,7 @@ def exactness(folder: Path) -> dict[str, Any]:
         doubtful += sum(not _is_reported_exact(about["exactness"]) for about in group["overrides"])
         for rollout_id, sample in _samples(group):
             samples[rollout_id].append(sample)
-    total = sum((check(exchanges[name], received) for name, received in samples.items()), Exactness())
+    total = sum((check_exactness(exchanges[name], received) for name, received in samples.items()), Exactness())
     ends = _ends(folder, exchanges, samples)
     report = {
         **total.to_json(),

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from engine_state import containers_of, narrow_sweeps
 
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("docker")]
@@ -65,7 +64,7 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(
         _, complaint = await asyncio.to_thread(caller.communicate)
     assert caller.returncode == -signal.SIGKILL, complaint
     narrow_sweeps(monkeypatch, "hermes.lease.owner_pid", str(caller.pid))
-    done = await Collector(LeaseBook(tmp_path), isolated_registry("hermes_backend_docker.plugin")).collect(
+    done = await SandboxReclaimer(LeaseBook(tmp_path), isolated_registry("hermes_backend_docker.plugin")).collect(
         backends=("docker",)
     )
     assert (done.failed, done.problems) == ({}, [])

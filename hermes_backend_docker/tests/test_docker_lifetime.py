@@ -17,7 +17,8 @@ from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.ownership import SANDBOX, container_name, is_abandoned, labels_of
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox.leases.book import Lease, LeaseBook
+from hermes_sandbox import LeaseBook
+from hermes_sandbox.backends import Lease
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("docker")

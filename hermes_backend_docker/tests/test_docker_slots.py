@@ -17,9 +17,9 @@ from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.agent_sandbox import AgentSandbox as Sandbox
-from hermes_sandbox.backend.slot_uids import first_uid
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
+from hermes_sandbox.backends import AgentSandbox as Sandbox
+from hermes_sandbox.backends import first_uid
 from hermes_testing.separation import require_separation
 
 pytestmark = pytest.mark.component("docker")

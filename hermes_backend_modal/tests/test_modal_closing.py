@@ -15,7 +15,7 @@ from hermes_backend_modal.options import ModalOptions
 from hermes_backend_modal.service import Service
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 from hermes_testing.watching import TooSoon, with_more_time
 
 

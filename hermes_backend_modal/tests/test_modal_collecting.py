@@ -15,8 +15,8 @@ from standin import StandIn
 
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
-from hermes_sandbox.backend.reclaim import Collected, Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_core.contracts.leases import Collected
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("bwrap")]
@@ -81,7 +81,7 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(
     monkeypatch.setenv("MODAL_TOKEN_ID", standin.options["token_id"])
     monkeypatch.setenv("MODAL_TOKEN_SECRET", standin.options["token_secret"])
     monkeypatch.setenv("MODAL_SERVER_URL", standin.url)
-    done = await Collector(LeaseBook(tmp_path), isolated_registry("hermes_backend_modal.plugin")).collect(
+    done = await SandboxReclaimer(LeaseBook(tmp_path), isolated_registry("hermes_backend_modal.plugin")).collect(
         backends=("modal",)
     )
     assert (done.failed, done.problems) == ({}, [])
@@ -149,7 +149,9 @@ def _use(standin: StandIn, monkeypatch: pytest.MonkeyPatch, token: str | None) -
 
 
 async def _collect(leases: Path) -> Collected:
-    return await Collector(LeaseBook(leases), isolated_registry("hermes_backend_modal.plugin")).collect(backends=())
+    return await SandboxReclaimer(LeaseBook(leases), isolated_registry("hermes_backend_modal.plugin")).collect(
+        backends=()
+    )
 
 
 @pytest.mark.parametrize("isolation", ["gvisor", "container+slot"])

@@ -24,7 +24,7 @@ from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import ConfigError, HermesError, NoPythonError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import SlotPool
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("bwrap")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hermes_atropos.agent.config import AgentEnvConfig
+from hermes_atropos import AgentEnvConfig
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import BackendError

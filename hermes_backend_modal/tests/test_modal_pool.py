@@ -13,7 +13,7 @@ from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import SlotPool, SlotUnavailableError
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="container+slot", network="none")

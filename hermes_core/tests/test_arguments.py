@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.arguments import ArgumentChecker, ArgumentsError, prepare_arguments, unknown_tool_answer
-from hermes_tools.catalog import TOOLS
+from hermes_tools import TOOLS
 
 TERMINAL = next(spec for spec in TOOLS if spec.name == "terminal")
 

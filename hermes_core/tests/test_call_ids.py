@@ -6,7 +6,7 @@ import pytest
 
 from hermes_core.contracts.model import ModelReply
 from hermes_core.contracts.parsing import ParsedCall, ParseResult
-from hermes_core.rollout.interpretation import interpret
+from hermes_core.rollout.interpretation import parse_reply
 
 
 class Parser:
@@ -20,7 +20,7 @@ class Parser:
 
 def ids_of(turns):
     used = {}
-    return [[call.id for call in interpret(ModelReply(content=turn), Parser(), (), used).calls] for turn in turns]
+    return [[call.id for call in parse_reply(ModelReply(content=turn), Parser(), (), used).calls] for turn in turns]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hermes_core.contracts.sandbox import TerminalBackend
 from hermes_core.contracts.tool import Tool
 from hermes_core.contracts.verifier import Verifier
-from hermes_core.discovery.conformance import complaints
+from hermes_core.discovery.conformance import contract_violations
 from hermes_core.discovery.kinds import KINDS
 
 
@@ -85,8 +85,8 @@ class NotCallable:
 
 @pytest.mark.parametrize("good", [Plain, More, Anything, Static, OfClass, HandsOn, Wrapped, Inherits])
 def test_whatever_can_be_called_that_way_passes_as_class_and_as_object(good):
-    assert complaints(good, Opener) == []
-    assert complaints(good(), Opener) == []
+    assert contract_violations(good, Opener) == []
+    assert contract_violations(good(), Opener) == []
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_whatever_can_be_called_that_way_passes_as_class_and_as_object(good):
 )
 def test_what_would_fail_in_the_middle_of_a_run_is_named(bad, message):
     """`isinstance` with a runtime protocol looks at names only (complaint 9)."""
-    assert message in complaints(bad, Opener)
-    assert message in complaints(bad(), Opener)
+    assert message in contract_violations(bad, Opener)
+    assert message in contract_violations(bad(), Opener)
 
 
 def test_synchronous_tools_and_verifiers_are_welcome():
@@ -111,8 +111,8 @@ def test_synchronous_tools_and_verifiers_are_welcome():
         def call(self, arguments, context): ...
         def score(self, result, context): ...
 
-    assert complaints(Both, Tool) == []
-    assert complaints(Both, Verifier) == []
+    assert contract_violations(Both, Tool) == []
+    assert contract_violations(Both, Verifier) == []
 
 
 def test_every_protocol_of_the_table_satisfies_itself():
@@ -121,5 +121,5 @@ def test_every_protocol_of_the_table_satisfies_itself():
     for kind in KINDS.values():
         if kind.protocol is not None:
             protocol = import_target(kind.protocol)
-            assert complaints(protocol, protocol) == []
-    assert len(complaints(object, TerminalBackend)) == 3
+            assert contract_violations(protocol, protocol) == []
+    assert len(contract_violations(object, TerminalBackend)) == 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from hermes_core.discovery.requirements import unmet, unreadable_requirements
+from hermes_core.discovery.requirements import unmet_requirements, unreadable_requirements
 
 VERSIONS = st.builds(
     lambda release, stage: ".".join(map(str, release)) + stage,
@@ -46,7 +46,7 @@ def installed(site):
 def test_an_installed_distribution_is_compared_by_version(installed, requirement, is_met):
     installed("2.4.1")
     assert unreadable_requirements([requirement]) == []
-    assert (unmet([requirement], {}) == []) is is_met
+    assert (unmet_requirements([requirement], {}) == []) is is_met
 
 
 @settings(max_examples=150)
@@ -64,9 +64,9 @@ def test_versions_are_ordered_as_packaging_orders_them(installed_version, operat
 
 def test_a_reason_says_what_to_type(installed):
     installed("1.0")
-    (missing,) = unmet(["dist:nobody-has-this>=2"], {})
+    (missing,) = unmet_requirements(["dist:nobody-has-this>=2"], {})
     assert missing == "the package nobody-has-this is not installed (pip install 'nobody-has-this>=2')"
-    (old,) = unmet(["dist:acme-thing>=2"], {})
+    (old,) = unmet_requirements(["dist:acme-thing>=2"], {})
     assert old == "the package acme-thing is 1.0, wanted >=2 (pip install 'acme-thing>=2')"
 
 
@@ -75,8 +75,8 @@ def test_programs_and_variables_are_looked_up_in_the_given_environment(tmp_path)
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     environ = {"PATH": str(tmp_path), "TOKEN": "t", "EMPTY": ""}
-    assert unmet(["bin:acme-tool", "env:TOKEN"], environ) == []
-    assert unmet(["bin:sh", "env:EMPTY"], environ) == [
+    assert unmet_requirements(["bin:acme-tool", "env:TOKEN"], environ) == []
+    assert unmet_requirements(["bin:sh", "env:EMPTY"], environ) == [
         "the program 'sh' is not on PATH",
         "the environment variable EMPTY is not set",
     ]

@@ -11,7 +11,7 @@ from hermes_core.contracts.errors import BrokenComponentError, ConfigError
 from hermes_core.discovery import PluginSettings
 from hermes_core.discovery.distributions import copies, installed_version
 from hermes_core.discovery.finder import find_plugins
-from hermes_core.discovery.metadata import scan
+from hermes_core.discovery.metadata import scan_entry_points
 
 MARKS_IMPORT = "raise AssertionError('a blocked plugin was imported')"
 
@@ -99,7 +99,7 @@ def test_a_distribution_that_lies_there_twice_counts_once_and_is_reported(site, 
     Site(behind).metadata("acme-docker", {"docker": "old.module"}, version="1.0")
     monkeypatch.syspath_prepend(str(behind))
     monkeypatch.syspath_prepend(str(site.folder))
-    plugins = [plugin for plugin in scan() if plugin.distribution == "acme-docker"]
+    plugins = [plugin for plugin in scan_entry_points() if plugin.distribution == "acme-docker"]
     assert [(plugin.version, plugin.value) for plugin in plugins] == [("2.0", site.module("acme_docker"))]
     assert copies("acme-docker") == ["2.0", "1.0"]
 
@@ -121,7 +121,7 @@ def test_what_a_failed_removal_leaves_of_a_distribution_is_no_copy(site, tmp_pat
 def test_an_entry_point_that_is_written_twice_counts_once(site):
     info = site.metadata("acme-twice", {"one": "acme.one"})
     (info / "entry_points.txt").write_text("[hermes_core.plugins]\none = acme.one\none = acme.one\n")
-    assert [plugin.id for plugin in scan() if plugin.distribution == "acme-twice"] == ["acme-twice:one"]
+    assert [plugin.id for plugin in scan_entry_points() if plugin.distribution == "acme-twice"] == ["acme-twice:one"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_entry_points_are_read_as_the_standard_library_reads_them(site):
     text += "one=acme.one\n two =  acme.two:thing \n[z]\nq = r\n"
     site.metadata("acme-all", {}, files={"entry_points.txt": text})
     expected = {(point.name, point.value) for point in entry_points(group="hermes_core.plugins")}
-    assert {(plugin.name, plugin.value) for plugin in scan()} == expected
+    assert {(plugin.name, plugin.value) for plugin in scan_entry_points()} == expected
     assert ("two", "acme.two:thing") in expected
 
 
@@ -157,4 +157,4 @@ def test_an_entry_point_value_that_is_no_module_is_a_failed_plugin(site, load):
 def test_a_distribution_without_readable_metadata_is_still_listed(site):
     info = site.metadata("acme-bare", {"bare": "acme.bare"})
     (info / "METADATA").unlink()
-    assert any(plugin.value == "acme.bare" for plugin in scan())
+    assert any(plugin.value == "acme.bare" for plugin in scan_entry_points())

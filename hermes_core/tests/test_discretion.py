@@ -7,8 +7,8 @@ import traceback
 import pytest
 from pydantic import TypeAdapter
 
-from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import BackendError
+from hermes_core.redaction.scrubber import SecretScrubber
 
 MARK = "m4rk3r-m4rk3r"
 
@@ -59,7 +59,7 @@ CAUSES = {
 def test_no_cause_of_an_error_repeats_a_secret(cause, link):
     error = BackendError(f"refused {MARK}", hint=f"not {MARK}")
     setattr(error, link, cause)
-    assert Discretion([MARK]).error(error) is error
+    assert SecretScrubber([MARK]).error(error) is error
     said = "".join(traceback.format_exception(error))
     assert MARK not in said
     assert "refused (withheld)" in said
@@ -70,9 +70,9 @@ def test_no_cause_of_an_error_repeats_a_secret(cause, link):
 def test_errors_without_secrets_stay_what_they_are():
     inner, outer = ExceptionGroup("several", [ValueError("plain")]), BackendError("it failed")
     inner.__context__, outer.__cause__ = outer, inner
-    Discretion([MARK]).error(outer)
+    SecretScrubber([MARK]).error(outer)
     assert (outer.__cause__, inner.__context__) == (inner, outer)
 
 
 def test_what_is_shorter_than_eight_characters_is_not_looked_for():
-    assert Discretion(["testing", "longenough"]).text("testing is longenough") == "testing is (withheld)"
+    assert SecretScrubber(["testing", "longenough"]).text("testing is longenough") == "testing is (withheld)"

@@ -7,7 +7,7 @@ import pytest
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Precautions, Task
-from hermes_core.rollout import Runtime, override
+from hermes_core.rollout import Runtime, merge_sandbox_spec
 from hermes_core.rollout.places import least_access
 from hermes_core.specs import Ref
 
@@ -27,12 +27,12 @@ DISK = {"disk_mb": 10240, "wishes": ("disk_mb",)}
     ],
 )
 def test_a_task_s_wish_gives_way_to_what_the_run_asks_for(run, task, wanted):
-    assert override(SandboxSpec(**run), task, rollout_id="r") == SandboxSpec(**wanted, rollout_id="r")
+    assert merge_sandbox_spec(SandboxSpec(**run), task, rollout_id="r") == SandboxSpec(**wanted, rollout_id="r")
 
 
 def test_a_wish_for_what_is_no_field_is_an_error():
     with pytest.raises(ConfigError, match="no key 'storage'"):
-        override(SandboxSpec(), {"wishes": ("storage",)})
+        merge_sandbox_spec(SandboxSpec(), {"wishes": ("storage",)})
 
 
 PLUGIN = """

@@ -10,7 +10,7 @@ from hypothesis import given
 from planted_secrets import LEAVES, MARK, nested, planted
 from pydantic import AnyUrl, BaseModel, SecretBytes, SecretStr
 
-from hermes_core.contracts.secrecy import (
+from hermes_core.redaction.secrets import (
     WITHHELD,
     comparable_values,
     find_secrets,

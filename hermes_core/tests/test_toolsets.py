@@ -18,7 +18,7 @@ from hermes_core.tooling.distributions import DISTRIBUTIONS, draw_toolsets
 from hermes_core.tooling.selection import select_tools
 from hermes_core.tooling.toolset_table import LEGACY_NAMES, TOOLSETS
 from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
-from hermes_tools.catalog import TOOLS
+from hermes_tools import TOOLS
 
 STATEFUL = ("terminal_stateful", "tmux")
 CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")

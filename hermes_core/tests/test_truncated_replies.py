@@ -11,7 +11,7 @@ from hermes_core.contracts.model import ModelReply, Usage
 from hermes_core.contracts.parsing import AttemptStatus, BufferedParser, ParseAttempt, ParsedCall, ParseResult
 from hermes_core.contracts.rollout import StopReason
 from hermes_core.rollout import RolloutLimits, Runtime, run_rollout
-from hermes_core.rollout.interpretation import interpret
+from hermes_core.rollout.interpretation import parse_reply
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=512)
 CUT = '{"path": "a.txt", "content": "once upon'
@@ -112,14 +112,14 @@ class Lines(BufferedParser):
 
 @pytest.mark.parametrize(("text", "made"), [("noo", 0), ("noop! noo", 1)])
 def test_raw_text_that_the_token_limit_cut_is_told_from_a_call_written_badly(text, made):
-    turn = interpret(ModelReply(content=text, finish_reason="length", usage=USAGE), Lines())
+    turn = parse_reply(ModelReply(content=text, finish_reason="length", usage=USAGE), Lines())
     assert (len(turn.calls), turn.truncation in turn.complaint) == (made, True)
     assert "cut off at the limit of 512 tokens" in turn.complaint
-    badly = interpret(ModelReply(content=text, usage=USAGE), Lines())
+    badly = parse_reply(ModelReply(content=text, usage=USAGE), Lines())
     assert (badly.truncation, "cut off" in badly.complaint) == (None, False)
 
 
 def test_a_text_that_was_cut_is_no_call_where_no_tool_was_offered():
     reply = ModelReply(content="the element <function> stands for", finish_reason="length", usage=USAGE)
-    assert interpret(reply, None).truncation is None
-    assert interpret(reply, None, offered=["noop"]).truncation is not None
+    assert parse_reply(reply, None).truncation is None
+    assert parse_reply(reply, None, offered=["noop"]).truncation is not None

@@ -18,7 +18,7 @@ from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.rollout.copying import await_answer
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
-from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local import LocalBackend
 from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 BWRAP = SandboxSpec(isolation="bwrap")
@@ -102,7 +102,7 @@ async def test_a_place_that_cannot_be_frozen_gives_no_reward_and_says_what_can(p
 
 
 async def test_a_backend_of_somebody_else_that_cannot_freeze_is_refused(play, monkeypatch):
-    from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+    from hermes_sandbox.backends import AgentSandbox
 
     monkeypatch.delattr(AgentSandbox, "freeze")
     outcome = await play("frozen", "echo ok > answer.txt")

@@ -431,7 +431,7 @@ async def test_a_workspace_that_the_model_has_filled_scores_the_lowest(play):
 
 
 async def test_a_disk_of_the_machine_that_is_full_costs_no_reward(play, monkeypatch):
-    from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+    from hermes_sandbox.backends import AgentSandbox
 
     async def fail(_sandbox, path, _data, *, mode=None):
         raise OSError(errno.ENOSPC, "No space left on device", path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_core.contracts.model import ModelReply
-from hermes_core.rollout.interpretation import interpret
+from hermes_core.rollout import parse_reply
 from hermes_parsers import get_parser
 from hermes_parsers.catalog import FAMILIES
 
@@ -14,7 +14,7 @@ CALL = {"id": "call00000", "function": {"name": "terminal", "arguments": {"comma
 
 
 def is_unparsed(text, offered=("terminal",)):
-    return interpret(ModelReply(content=text), None, offered=offered).is_unparsed
+    return parse_reply(ModelReply(content=text), None, offered=offered).is_unparsed
 
 
 @pytest.mark.parametrize("name", NAMES)

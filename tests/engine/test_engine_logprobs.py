@@ -12,9 +12,7 @@ from vllm_engine import Engine
 
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_parsers import get_parser
-from hermes_tokens.clients.factory import create_generate_client
-from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer, TokenModel, create_generate_client
 
 COMPUTE = Path(__file__).with_name("support") / "compute_logprobs.py"
 # Both compute in float32, in another order of additions: that is worth some 1e-5. A token at another place, another

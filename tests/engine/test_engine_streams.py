@@ -10,7 +10,8 @@ from families import FAMILIES
 from wire_tap import tapping
 
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
+from hermes_tokens import RecordingProxy
+from hermes_tokens.audit.recording_proxy import recording
 
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 PARAMETERS = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}

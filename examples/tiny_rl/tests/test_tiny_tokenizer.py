@@ -10,10 +10,8 @@ pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 from hermes_core.contracts.tool import ToolResult
 from hermes_sandbox import open_sandbox
-from hermes_tokens.append_rule.append import AppendRule
-from hermes_tokens.chat_template.template_check import prove
-from hermes_tokens.tokenizer import ChatTokenizer
-from hermes_tools.files.read_file import ReadFileTool
+from hermes_tokens import AppendRule, ChatTokenizer, prove_template
+from hermes_tools import ReadFileTool
 from tiny_rl import tokenizer
 from tiny_rl.tasks import COLOURS, demonstration, tasks, tool_answer
 
@@ -36,7 +34,7 @@ def folder(tmp_path_factory):
 
 def test_the_folder_is_one_that_the_framework_reads_and_proves(folder):
     chat = ChatTokenizer.load(folder)
-    prove(AppendRule(chat, tools=TOOLS)).require()
+    prove_template(AppendRule(chat, tools=TOOLS)).require()
     assert chat.stop_ids == frozenset(tokenizer.stop_ids(folder))
 
 

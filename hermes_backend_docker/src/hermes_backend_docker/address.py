@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.secrecy import redact_address
+from hermes_core.redaction import redact_address
 
 DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 _READ_AHEAD: Final = 1 << 20

@@ -14,7 +14,7 @@ from typing import Final
 
 from hermes_backend_docker.address import Address
 from hermes_backend_docker.failures import ContainerGoneError, EngineError
-from hermes_sandbox import AgentStream
+from hermes_sandbox.backends import AgentStream
 
 _HEADER: Final = struct.Struct(">BxxxL")
 _STDERR: Final = 2

@@ -30,10 +30,7 @@ from hermes_backend_docker.users import ACCOUNTS, ROOT, Account, find_account, f
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import AgentBackend, SandboxHost
-from hermes_sandbox.backend.recycled_host import UserSlot
-from hermes_sandbox.backend.shell_sandbox import refuse_plain
-from hermes_sandbox.backend.slot_uids import first_uid, slot_of
+from hermes_sandbox.backends import AgentBackend, SandboxHost, UserSlot, first_uid, refuse_without_agent, slot_fields
 
 Host = TypeVar("Host", bound=ContainerHost)
 _USES: Final = 16
@@ -130,10 +127,10 @@ class DockerBackend(AgentBackend):
             host.plain = plain_config(as_it_is, spec, options)
             host.without_python = self._why_no_python(image)
             if host.without_python is not None:
-                refuse_plain(spec, host.without_python)
+                refuse_without_agent(spec, host.without_python)
                 return host
         # The same turn as a start's: creating is half the engine's work.
-        async with self._starting:
+        async with self.starts:
             await host.create()
         return host
 
@@ -145,7 +142,7 @@ class DockerBackend(AgentBackend):
         async with self._account_turn:
             if (image.id, user) not in self._accounts:
                 # By the name that the sandbox's own container gets afterwards, by which its lease finds it.
-                name, labels = container_name(sandbox_id), labels_of(self._lease(spec, sandbox_id))
+                name, labels = container_name(sandbox_id), labels_of(self.lease_for(spec, sandbox_id))
                 files = await self.engine.read_files(name, image.id, labels, ACCOUNTS)
                 self._accounts[image.id, user] = await asyncio.to_thread(find_account, user, *files)
         return self._accounts[image.id, user]
@@ -166,7 +163,7 @@ class DockerBackend(AgentBackend):
         options: DockerOptions,
         labels: Mapping[str, str] | None = None,
     ) -> Host:
-        name, marks = container_name(sandbox_id), {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
+        name, marks = container_name(sandbox_id), {**labels_of(self.lease_for(spec, sandbox_id)), **(labels or {})}
         python = self._pythons.of(image)
 
         def config(python: CarriedPython | None) -> dict[str, Any]:
@@ -222,11 +219,11 @@ class DockerBackend(AgentBackend):
         # Users that other containers have too are bound by their container alone.
         processes = 0 if facts.few_users else None
         uid = container.first_uid + number
-        return slot_of(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
+        return slot_fields(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         try:
-            return await self._make_with_lease(
+            return await self.make_shared_host(
                 spec, lambda container_id: self._make_shared(spec, container_id, facts, image)
             )
         except ImageMissingError:
@@ -239,7 +236,7 @@ class DockerBackend(AgentBackend):
         labels = {POOL: self._pool_id}
         options = self.options
         host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, options=options, labels=labels)
-        host.worn_at = time.monotonic() + self.options.container_ttl
+        host.retire_at = time.monotonic() + self.options.container_ttl
         host.first_uid = first_uid(container_id, few=facts.few_users)
         host.uses = options.slots_per_container * _USES
         # No turn is taken here: those who make places have a bound of their own.

@@ -16,7 +16,7 @@ from hermes_backend_docker.failures import EngineError, ProgramMissingError
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import NoPythonError
-from hermes_sandbox import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
+from hermes_sandbox.backends import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
 
 MOUNT: Final = "/.hermes-python"
 """Where the volume is, inside, read-only; not where a task has its work."""

@@ -30,7 +30,7 @@ from hermes_backend_docker.failures import (
     unreachable_error,
 )
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_sandbox import AgentStream
+from hermes_sandbox.backends import AgentStream
 
 T = TypeVar("T")
 _SAID: Final = 2000

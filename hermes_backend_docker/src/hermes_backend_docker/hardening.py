@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox import PYTHON_FLAGS, shell_command
-from hermes_sandbox.backend.ownership_scripts import program_to_give, program_to_share
+from hermes_sandbox.backends import PYTHON_FLAGS, chown_script, shared_dir_script, shell_command
 
 AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
     "SETUID": "become the user of the commands",
@@ -139,11 +138,11 @@ def capabilities(options: DockerOptions) -> list[str]:
 
 def _prepare(spec: SandboxSpec, options: DockerOptions) -> str:
     if spec.isolation == "container+slot":
-        return program_to_share(options.workspace)
+        return shared_dir_script(options.workspace)
     if not options.identity[0] or follows_image(spec, options):
         return ""
     # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
-    return program_to_give(options.workspace, options.identity, options.targets)
+    return chown_script(options.workspace, options.identity, options.targets)
 
 
 def follows_image(spec: SandboxSpec, options: DockerOptions) -> bool:

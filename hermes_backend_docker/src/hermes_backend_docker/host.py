@@ -9,13 +9,10 @@ from hermes_backend_docker.engine import Engine
 from hermes_backend_docker.failures import ContainerGoneError, ProgramMissingError
 from hermes_backend_docker.hardening import STATE_DIR
 from hermes_core.contracts.errors import NoPythonError, SandboxLostError
-from hermes_sandbox import AgentStream
-from hermes_sandbox.backend.container_host import ContainedPlace, refuse_mounted
-from hermes_sandbox.backend.ownership_scripts import program_to_lock
-from hermes_sandbox.posix_shell.client import ShellClient
+from hermes_sandbox.backends import AgentStream, RootAgentHost, ShellClient, make_readonly_script, refuse_mounted
 
 
-class ContainerHost(ContainedPlace):
+class ContainerHost(RootAgentHost):
     """A container. It exists from `create` on, and runs from `start_agent` on.
 
     Args:
@@ -126,7 +123,7 @@ class ContainerHost(ContainedPlace):
         refuse_mounted(folder, [bind.split(":")[1] for bind in self.config["HostConfig"]["Binds"]])
         if self._container is None:
             raise SandboxLostError(f"container {self._name} does not run")
-        program = program_to_lock(folder, identity)
+        program = make_readonly_script(folder, identity)
         await self._engine.run(self._container, [self.config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
 
     async def stop_all(self) -> None:

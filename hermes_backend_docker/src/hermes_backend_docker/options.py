@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
-from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
+from hermes_sandbox.backends import AgentOptions, CommandUser, InsidePath, Seconds, parse_identity
 
 DEFAULT_IMAGE: Final = "nikolaik/python-nodejs:python3.11-nodejs20"
 """What hermes-agent has always used where nothing was named."""
@@ -92,4 +92,4 @@ class DockerOptions(AgentOptions):
     @property
     def identity(self) -> tuple[int, int]:
         """The uid and gid of the commands."""
-        return identity_of(self.user or DEFAULT_USER)
+        return parse_identity(self.user or DEFAULT_USER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, owner_is_dead
+from hermes_sandbox.backends import OWNER_FIELDS, Lease, owner_is_dead
 
 SANDBOX: Final = "hermes.sandbox"
 POOL: Final = "hermes.pool"

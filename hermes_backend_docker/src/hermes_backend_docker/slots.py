@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hermes_backend_docker.host import ContainerHost
-from hermes_sandbox.backend.recycled_host import WornPlace
+from hermes_sandbox.backends import RecycledHost
 
 
-class SharedContainer(WornPlace, ContainerHost):
+class SharedContainer(RecycledHost, ContainerHost):
     """A container for many slots."""

@@ -20,11 +20,15 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_pool import OptionNames, PoolOptions, SlotPool
-from hermes_sandbox import AgentBackend, SandboxHost
-from hermes_sandbox.backend.agent_sandbox import AgentSandbox
-from hermes_sandbox.backend.recycled_host import UserSlot
-from hermes_sandbox.backend.shell_sandbox import PlainSandbox
-from hermes_sandbox.backend.slot_uids import first_uid, slot_of
+from hermes_sandbox.backends import (
+    AgentBackend,
+    AgentSandbox,
+    SandboxHost,
+    ShellSandbox,
+    UserSlot,
+    first_uid,
+    slot_fields,
+)
 
 Host = TypeVar("Host", bound=ModalHost)
 _USES: Final = 16
@@ -92,7 +96,7 @@ class ModalBackend(AgentBackend):
         """Raise unless `spec` can be had here, by trying."""
         await super().check(self._of_mode(spec))
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
+    async def open(self, spec: SandboxSpec) -> AgentSandbox | ShellSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
         return await super().open(self._of_mode(spec))
 
@@ -123,7 +127,7 @@ class ModalBackend(AgentBackend):
         image = await self.service.image(name)
         sandbox = await self.service.create(
             image,
-            {**tags_of(self._lease(spec, sandbox_id)), **(tags or {})},
+            {**tags_of(self.lease_for(spec, sandbox_id)), **(tags or {})},
             # An allowlist is served through the agent: the sandbox itself has no network then.
             block_network=spec.network != "full",
             cpu=options.cpu if spec.cpu is None else (min(options.cpu, spec.cpu), spec.cpu),
@@ -160,9 +164,9 @@ class ModalBackend(AgentBackend):
         return UserSlot(
             self.places,
             (name, spec.network == "full", spec.file_size_mb),
-            lambda: self._make_with_lease(spec, lambda place_id: self._share(spec, place_id, name)),
+            lambda: self.make_shared_host(spec, lambda place_id: self._share(spec, place_id, name)),
             limit=self.options.slots_per_sandbox,
-            describe=lambda host, number: slot_of(
+            describe=lambda host, number: slot_fields(
                 self.options.workspace_base,
                 sandbox_id,
                 cast("SharedModal", host).first_uid + number,
@@ -173,7 +177,7 @@ class ModalBackend(AgentBackend):
 
     async def _share(self, spec: SandboxSpec, sandbox_id: str, name: str) -> SharedModal:
         host = await self._host(SharedModal, spec, sandbox_id, name, {POOL: self._pool_id})
-        host.worn_at = time.monotonic() + self.options.max_lifetime * self.admitting
+        host.retire_at = time.monotonic() + self.options.max_lifetime * self.admitting
         host.uses = self.options.slots_per_sandbox * _USES
         # Each sandbox of the service has a kernel to itself.
         host.first_uid = first_uid(sandbox_id, few=True)

@@ -10,7 +10,7 @@ from modal.config import config, config_profiles
 from hermes_backend_modal.failures import LOG_IN, ModalAuthError
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.secrecy import redact_address
+from hermes_core.redaction import redact_address
 
 _profiles: Final[Any] = config_profiles
 """Neither this nor the next has types."""

@@ -12,16 +12,14 @@ from hermes_backend_modal.owning import program_to_prepare
 from hermes_backend_modal.service import Service
 from hermes_backend_modal.stream import ExecStream
 from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError
-from hermes_sandbox import PYTHON_FLAGS, AgentStream
-from hermes_sandbox.backend.container_host import ContainedPlace, refuse_mounted
-from hermes_sandbox.backend.ownership_scripts import program_to_lock
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream, RootAgentHost, make_readonly_script, refuse_mounted
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLVL", "OLDPWD", "_"})
 """Variables of a sandbox that belong to another user or terminal than the commands'."""
 _NO_PROGRAM: Final = frozenset({126, 127})
 
 
-class ModalHost(ContainedPlace):
+class ModalHost(RootAgentHost):
     """A sandbox that runs.
 
     Args:
@@ -118,7 +116,7 @@ class ModalHost(ContainedPlace):
         """End the commands of a user inside, and give a directory to root, for that user to read and run."""
         options = self._service.options
         refuse_mounted(folder, options.volumes)
-        argv = [options.python, "-I", "-S", "-E", "-c", program_to_lock(folder, identity)]
+        argv = [options.python, "-I", "-S", "-E", "-c", make_readonly_script(folder, identity)]
         code, said = await self._service.run(self._living(), argv)
         if code != 0:
             raise BackendError(f"the workspace cannot be made read-only: {said.strip()[-500:]}")

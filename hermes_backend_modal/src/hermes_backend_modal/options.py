@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from hermes_backend_modal.profiles import find_profile, of_the_predecessor
-from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
+from hermes_sandbox.backends import AgentOptions, CommandUser, InsidePath, Seconds, parse_identity
 
 
 class ModalOptions(AgentOptions):
@@ -151,7 +151,7 @@ class ModalOptions(AgentOptions):
     @property
     def identity(self) -> tuple[int, int]:
         """The uid and gid of the commands."""
-        return identity_of(self.user)
+        return parse_identity(self.user)
 
     @property
     def workspace(self) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from hermes_sandbox.leases.book import Lease, owner_is_dead
+from hermes_sandbox.backends import Lease, owner_is_dead
 
 SANDBOX: Final = "hermes_sandbox"
 POOL: Final = "hermes_pool"

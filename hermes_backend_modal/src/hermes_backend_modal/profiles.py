@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_core.contracts.secrecy import yaml_problem
+from hermes_core.redaction import yaml_problem
 
 _FILE: Final = "ATROPOS_MODAL_PROFILES_FILE"
 _PREFIX: Final = "ATROPOS_MODAL_PROFILE_"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hermes_backend_modal.host import ModalHost
-from hermes_sandbox.backend.recycled_host import WornPlace
+from hermes_sandbox.backends import RecycledHost
 
 
-class SharedModal(WornPlace, ModalHost):
+class SharedModal(RecycledHost, ModalHost):
     """A sandbox for many slots; it is worn a while before the service ends it."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from hermes_backend_modal.failures import SDK_ERRORS
-from hermes_sandbox import AgentStream
+from hermes_sandbox.backends import AgentStream
 
 _PIECE: Final = 1 << 20
 """Bytes of one request; its answer takes a round trip."""

@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 from hermes_sandbox.agent.process_bound import count_processes
-from hermes_sandbox.local.cgroups import ControlGroups, Group
+from hermes_sandbox.local import ControlGroups, Group
 
 ROOM = 1200
 """Processes and threads, with those of bubblewrap and of the agent: more than one slot may have."""

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.agent.processes import belongs_to, read_marker, read_table
-from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_sandbox.local import LocalBackend, LocalOptions, belongs_to, read_marker, read_table
 from hermes_testing.users import free_users
 
 UID = free_users()

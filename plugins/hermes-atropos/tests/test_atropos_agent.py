@@ -15,10 +15,11 @@ from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
 from hermes_atropos import Tool, ToolRegistry, ToolResult, ToolSchema
-from hermes_atropos.agent.agent import AgentConfig, AtroposAgent
+from hermes_atropos.agent.agent import AtroposAgent
+from hermes_atropos.agent.results import AgentConfig
 from hermes_core.contracts.errors import ConfigError, ModelServerError
 from hermes_core.contracts.model import ModelReply, Usage
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 
 class Doubling(Tool):

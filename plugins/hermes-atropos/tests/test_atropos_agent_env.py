@@ -13,7 +13,7 @@ from agent_envs import NotesEnv, agent_env, call_of, copying, last_of, play_one,
 from atropos_envs import ChatDouble, TokenDouble, lines, says
 
 from hermes_atropos import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
-from hermes_atropos.agent.agent import AgentConfig
+from hermes_atropos.agent.results import AgentConfig
 from hermes_core.contracts.errors import ModelServerError, SandboxRefusedError
 from hermes_core.contracts.rollout import StopReason
 

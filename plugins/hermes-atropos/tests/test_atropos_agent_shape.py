@@ -22,7 +22,7 @@ from written_agent_env import SumsEnv
 
 from hermes_atropos.command import parse
 from hermes_core.contracts.errors import PluginError
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 PLUGINS = (
     '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '

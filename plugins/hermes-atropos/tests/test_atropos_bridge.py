@@ -15,7 +15,7 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from hermes_atropos import bridged
 from hermes_atropos.author_code.bridged_context import CALLED, reward_of
 from hermes_core.contracts.errors import VerifierError
-from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout import RolloutContext
 from hermes_testing.watching import TooSoon, with_more_time
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_atropos.author_code.bridged_context import reward_of
-from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout import RolloutContext
 
 CALLS = st.builds(lambda steps, fails: ("call", steps, fails), st.integers(0, 3), st.booleans())
 STEPS = CALLS | st.builds(lambda steps: ("sleep", steps), st.integers(0, 3))

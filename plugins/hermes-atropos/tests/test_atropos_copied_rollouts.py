@@ -20,7 +20,7 @@ from written_rollouts_env import WrittenRolloutsEnv
 from hermes_atropos.command import parse
 from hermes_atropos.groups.grouping import Limits, refusal
 from hermes_core.contracts.errors import UserError
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 PLUGINS = (
     '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '

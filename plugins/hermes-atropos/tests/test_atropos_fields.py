@@ -16,7 +16,7 @@ from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, calls, environment,
 from hermes_core.contracts.errors import ConfigError, ModelServerError, TaskError, UnknownComponentError
 from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.tokens import Exactness
-from hermes_models.clients.openai import OpenAIChatClient
+from hermes_models import OpenAIChatClient
 from hermes_testing.watching import TooSoon, with_more_time
 
 

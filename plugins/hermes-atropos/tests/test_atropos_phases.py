@@ -13,7 +13,7 @@ from token_server import Sampled, TokenServer, serving_tokens
 
 from hermes_atropos import HermesAgentLoop
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 
 @pytest.fixture(scope="module")

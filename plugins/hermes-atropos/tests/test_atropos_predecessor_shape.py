@@ -20,7 +20,7 @@ from written_files_env import TASKS, WrittenFilesEnv
 from hermes_atropos import ToolContext
 from hermes_atropos.command import parse
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 PLUGINS = (
     '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '

@@ -13,7 +13,7 @@ from token_server import Sampled, TokenServer, serving_tokens
 
 from hermes_atropos.model_servers.request_fields import sampling_of
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 SWITCHES = {
     "enable_thinking": TEMPLATE.replace("{% if thinking %}", "{% if enable_thinking %}"),

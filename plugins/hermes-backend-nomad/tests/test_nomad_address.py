@@ -129,7 +129,7 @@ async def test_a_user_and_password_go_to_the_proxy_and_into_nothing_that_is_writ
     await runner.cleanup()
     with pytest.raises(BackendError) as unreached:
         await backend.sweep()
-    lease = backend._lease(SandboxSpec(isolation="container"), "s1")
+    lease = backend.lease_for(SandboxSpec(isolation="container"), "s1")
     said = f"{caught.value} {unreached.value} {lease.to_json()} {backend.options!r}"
     await backend.aclose()
     assert seen == ["Basic " + base64.b64encode(b"me:s3@cret").decode()]

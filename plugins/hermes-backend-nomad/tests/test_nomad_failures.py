@@ -16,7 +16,7 @@ from hermes_backend_nomad.failures import DriverConfigError, NomadAccessError
 from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_pool import SlotPool
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 from hermes_testing.servers import closed_port
 
 pytestmark = pytest.mark.component("bwrap")

@@ -15,9 +15,8 @@ from nomad_standin import StandIn
 from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_pool import SlotPool
-from hermes_sandbox.backend.agent_sandbox import AgentSandbox
-from hermes_sandbox.leases.book import LeaseBook
-from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox import LeaseBook
+from hermes_sandbox.backends import AgentSandbox, AgentSlot
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("bwrap")

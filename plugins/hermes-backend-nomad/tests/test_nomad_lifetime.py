@@ -17,7 +17,7 @@ from nomad_standin import StandIn
 from hermes_backend_nomad.backend import NomadBackend
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("bwrap")

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from hermes_backend_nomad.ownership import is_abandoned, meta_of
-from hermes_sandbox.leases.book import Lease
-from hermes_sandbox.leases.machine_identity import Here
+from hermes_sandbox.backends import Lease
+from hermes_sandbox.leases.machine_identity import MachineIdentity
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def machine(monkeypatch):
     """Return a function that makes this a machine with an id."""
 
     def become(machine_id):
-        here = dataclasses.replace(Here.now(), machine_id=machine_id)
-        monkeypatch.setattr(Here, "now", lambda: here)
+        here = dataclasses.replace(MachineIdentity.now(), machine_id=machine_id)
+        monkeypatch.setattr(MachineIdentity, "now", lambda: here)
 
     return become
 

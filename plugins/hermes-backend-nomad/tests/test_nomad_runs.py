@@ -15,7 +15,7 @@ from nomad_backends import Backends
 from nomad_standin import StandIn
 from pydantic import ValidationError
 
-from hermes_atropos.agent.config import OWNERS, AgentEnvConfig
+from hermes_atropos import OWNERS, AgentEnvConfig
 from hermes_backend_nomad.options import NomadOptions
 from hermes_testing.watching import eventually
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from engine_runs import EVENTS, EXAMPLES, PATIENCE, Runs, Seen, registry
 
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import Lease, LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
+from hermes_sandbox.backends import Lease
 
 SAME = ("task_id", "index", "seed", "reward", "reward_status", "reward_parts", "stop_reason", "turns", "counters")
 
@@ -154,7 +154,7 @@ async def test_when_the_driver_is_killed_its_workers_go_and_gc_finds_their_sandb
         driver.kill()
         driver.wait()
     await holds(lambda: all(lease.owner() == "dead" for lease in leases(state)))
-    done = await Collector(LeaseBook(state / "hermes-core" / "sandboxes"), registry()).collect(backends=())
+    done = await SandboxReclaimer(LeaseBook(state / "hermes-core" / "sandboxes"), registry()).collect(backends=())
     assert (len(done.failed), leases(state)) == (0, [])
     assert runs.lines() == []
     runs.gate.touch()

@@ -11,7 +11,7 @@ from hermes_backend_ray.engine_files import difference, files_of
 from hermes_backend_ray.engine_worker import Outbox, Playroom
 from hermes_core.contracts.task import Task
 from hermes_core.specs import Ref
-from hermes_runner.config import RunConfig
+from hermes_runner import RunConfig
 
 MESSAGES = ({"role": "user", "content": "do it"},)
 

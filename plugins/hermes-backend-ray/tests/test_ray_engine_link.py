@@ -31,9 +31,8 @@ from hermes_core.contracts.model import ToolSchemas
 from hermes_core.contracts.rollout import StopReason
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import TrainingSample
-from hermes_core.rollout import GroupPlan, RolloutSpec
-from hermes_core.rollout.record import failed_outcome
-from hermes_core.tooling.selection import ToolSelection
+from hermes_core.rollout import GroupPlan, RolloutSpec, failed_outcome
+from hermes_core.tooling import ToolSelection
 
 OPTIONS = EngineOptions(workers=1, lost_after=30, cancel_timeout=0.05, start_timeout=0.2)
 PLACE = {"name": "ray", "worker": "w1", "node": "n1"}

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from engine_runs import Runs
 
-from hermes_tokens.exactness import Exchange, check
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer, Exchange, check_exactness
 
 CALL = '<tool_call>\n{"name": "terminal", "arguments": {"command": "echo done > done.txt"}}\n</tool_call>'
 KEY = "sk-a-key-that-must-not-be-written-0451"
@@ -84,7 +83,7 @@ async def test_samples_are_exact_by_the_servers_own_log_and_the_key_is_written_n
         for outcome in outcomes:
             exchanges = [Exchange.of_line(line) for line in server.lines if line["rollout_id"] == outcome["rollout_id"]]
             assert len(exchanges) == 2
-            assert check(exchanges, outcome["samples"]).is_exact
+            assert check_exactness(exchanges, outcome["samples"]).is_exact
     assert result.summary["exactness"]["sampled_trained_share"] == 1.0
     assert KEY not in json.dumps(result.summary)
     assert [path for path in session_files() if KEY.encode() in path.read_bytes()] == []

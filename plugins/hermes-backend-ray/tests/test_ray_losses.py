@@ -21,9 +21,8 @@ from hermes_backend_ray.nodes import alive_nodes
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.agent.processes import read_process
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
+from hermes_sandbox.local import read_process
 from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -160,12 +159,12 @@ async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(p
         await sandbox.aclose()
     (lease,), _ = book.read()
     registry = isolated_registry("hermes_backend_ray.plugin")
-    done = await Collector(book, registry).remove([lease])
+    done = await SandboxReclaimer(book, registry).remove([lease])
     assert MACHINES[0] in done.failed[sandbox.id]
     assert "the lease is kept until" in done.failed[sandbox.id]
     assert [kept.sandbox_id for kept in book.read()[0]] == [sandbox.id]
     places.node(node_ip_address=MACHINES[0])
-    assert (await Collector(book, registry).remove([lease])).removed == [sandbox.id]
+    assert (await SandboxReclaimer(book, registry).remove([lease])).removed == [sandbox.id]
     assert book.read() == ([], [])
     assert list(places.root.iterdir()) == []
     with contextlib.suppress(BackendError):  # what the sandbox ended with
@@ -187,7 +186,7 @@ async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_p
     await long_ago.reclaim(lease.handle)
     await long_ago.aclose()
     registry = isolated_registry("hermes_backend_ray.plugin")
-    collector = Collector(book, registry, {"ray": {"gone": MACHINES}})
+    collector = SandboxReclaimer(book, registry, {"ray": {"gone": MACHINES}})
     assert (await collector.remove([lease])).removed == [sandbox.id]
     with contextlib.suppress(BackendError):
         await sandbox.aclose()

@@ -18,8 +18,7 @@ import small_images
 from hermes_backend_singularity.marks import instance_name
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import Recoverable, SandboxSpec
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually
 
@@ -97,7 +96,7 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(options, tmp_path, ph
     assert caller.returncode == -signal.SIGKILL, caller.stderr
     [lease] = LeaseBook(leases).read()[0]
     plugin = isolated_registry("hermes_backend_singularity.plugin")
-    done = await Collector(LeaseBook(leases), plugin).collect(backends=())
+    done = await SandboxReclaimer(LeaseBook(leases), plugin).collect(backends=())
     assert (done.failed, done.problems, done.removed) == ({}, [], [lease.sandbox_id])
     assert _marked(lease.sandbox_id) == []
     assert not Path(lease.handle["root"]).exists()

@@ -13,8 +13,9 @@ from hermes_backend_singularity.backend import ApptainerBackend, SingularityBack
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.leases.book import Lease, LeaseBook
-from hermes_sandbox.local.tmpfs import mount_sized, unmount
+from hermes_sandbox import LeaseBook
+from hermes_sandbox.backends import Lease
+from hermes_sandbox.local import mount_sized, unmount
 from hermes_testing.separation import require_separation
 from hermes_testing.socket_ways import openings_in
 from hermes_testing.watching import TooSoon, with_more_time

@@ -15,8 +15,7 @@ from slurm_cluster import environment_of
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -148,7 +147,7 @@ async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tm
         assert answer == b"True\n"
         assert len(slurm.jobs()) == 2
         mend(programs, monkeypatch)
-        collector = Collector(
+        collector = SandboxReclaimer(
             LeaseBook(tmp_path / "leases"),
             isolated_registry("hermes_backend_slurm.plugin"),
             {"slurm": {"conf": str(slurm.conf)}},

@@ -14,8 +14,7 @@ from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import Recoverable, SandboxSpec
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -164,7 +163,7 @@ async def test_a_node_that_dies_takes_its_own_sandboxes_only(own_slurm, tmp_path
     own_slurm.await_state("idle")
     leases, _ = LeaseBook(tmp_path / "leases").read()
     assert len(leases) == 2
-    collector = Collector(LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"))
+    collector = SandboxReclaimer(LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"))
     assert len((await collector.remove(leases)).removed) == 2
     assert await gone(own_slurm, tmp_path)
 
@@ -200,7 +199,7 @@ async def test_a_killed_caller_leaves_no_job_and_gc_the_rest(slurm, tmp_path, is
     book = LeaseBook(tmp_path / "leases")
     ids = {lease.sandbox_id for lease in book.read()[0]}
     assert len(ids) == 2
-    collected = await Collector(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
+    collected = await SandboxReclaimer(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
     assert (set(collected.removed), collected.failed) == (ids, {})
     assert await gone(slurm, tmp_path)
     assert book.read() == ([], [])
@@ -224,7 +223,7 @@ async def test_a_caller_killed_in_somebody_s_allocation_leaves_its_steps_to_the_
         assert await eventually(lambda: slurm.steps() == [])
         assert slurm.jobs() == [job]
         book = LeaseBook(tmp_path / "leases")
-        collected = await Collector(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
+        collected = await SandboxReclaimer(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
         assert collected.failed == {}
         assert processes_here(token) == []
         assert list((tmp_path / "root").iterdir()) == []

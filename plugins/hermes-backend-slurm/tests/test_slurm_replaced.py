@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from slurm_backends import backend_on
 
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -100,7 +99,7 @@ async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followe
         os.kill(agent, signal.SIGKILL)  # nobody is left there to delete anything
     caller.kill()
     caller.wait()
-    collector = Collector(LeaseBook(tmp_path / "leases"), isolated_registry(*PLUGINS))
+    collector = SandboxReclaimer(LeaseBook(tmp_path / "leases"), isolated_registry(*PLUGINS))
     collected = await collector.collect(backends=())
     assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
     assert not Path(lease.handle["root"]).exists()

@@ -13,7 +13,7 @@ from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import is_abandoned, own_mark
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.leases.machine_identity import Here
+from hermes_sandbox.leases.machine_identity import MachineIdentity
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, longest_stall
 
@@ -130,8 +130,8 @@ def test_a_mark_says_whether_its_owner_lives():
 
 
 def test_a_mark_of_an_earlier_boot_of_this_machine_is_a_dead_owner_s(monkeypatch):
-    here = dataclasses.replace(Here.now(), machine_id="one.two")
-    monkeypatch.setattr(Here, "now", lambda: here)
+    here = dataclasses.replace(MachineIdentity.now(), machine_id="one.two")
+    monkeypatch.setattr(MachineIdentity, "now", lambda: here)
     words = f"{own_mark()}:0".split(":")
     earlier = [*words[:2], "an-earlier-boot", *words[3:]]
     assert is_abandoned(":".join(earlier))

@@ -17,8 +17,7 @@ from hermes_backend_ssh.backend import SshBackend
 from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -190,7 +189,7 @@ async def test_a_killed_caller_leaves_no_process_and_reclaim_the_rest(machine, t
     survivor = subprocess.Popen(
         ["sleep", token], env={"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
     )
-    collected = await Collector(book, isolated_registry("hermes_backend_ssh.plugin")).collect(backends=())
+    collected = await SandboxReclaimer(book, isolated_registry("hermes_backend_ssh.plugin")).collect(backends=())
     assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
     assert survivor.wait(60) == -signal.SIGKILL
     assert list((tmp_path / "root").iterdir()) == []

@@ -10,8 +10,7 @@ import pytest
 from hermes_backend_ssh.backend import SshBackend
 from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
-from hermes_tools.interactive.tmux import TmuxTool
+from hermes_tools import TerminalStatefulTool, TmuxTool
 
 pytestmark = pytest.mark.component("sshd")
 

@@ -12,9 +12,9 @@ import pytest
 from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_runner.config import RunConfig
+from hermes_runner import RunConfig
 from hermes_runner.run.config_redaction import redact_used_settings
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 from hermes_testing import isolated_registry
 from hermes_testing.watching import processes_here, sleep_token
 

@@ -10,7 +10,7 @@ from pool_support import backend, places, request
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import SlotUnavailable, SlotUnavailableError
-from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox.backends import AgentSlot
 from hermes_testing.watching import eventually
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from report_pages import EVIL, Page, outcome, write
 
 from hermes_core.contracts.errors import OutputError
-from hermes_runner.report import rebuild, write_report
+from hermes_runner.report.rebuild import rebuild
 from hermes_runner.report.summary import SummaryBuilder
 from hermes_runner.report.view import detail_view, row_view, shorten
-from hermes_runner.report.writer import embed
+from hermes_runner.report.writer import embed, write_report
 
 
 def details(page: Page) -> list[Any]:

@@ -51,7 +51,7 @@ TROUBLES = [
     ),
     ({"engine": "slips"}, "engine 'slips' could not be closed: KeyError: 'worker'; of its sandboxes 2 may be left", GC),
     ({"engine": "mute"}, "engine 'mute' could not be closed: KeyError: 'worker'\n", GC),
-    ({"engine": "exits"}, "engine 'exits' could not be closed: EscapedError: SystemExit: 7", GC),
+    ({"engine": "exits"}, "engine 'exits' could not be closed: PluginEscapeError: SystemExit: 7", GC),
     (
         {"sinks": [{"name": "sticky"}]},
         "sink sticky: OSError: [Errno 5] Input/output error; what it writes may lack its end",

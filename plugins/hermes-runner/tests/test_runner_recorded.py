@@ -19,7 +19,8 @@ from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_runner.config import RunConfig
 from hermes_runner.run.config_redaction import redact_settings, redact_used_settings, secret_texts
 from hermes_runner.run.run import Run
-from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox import LeaseBook, default_lease_dir
+from hermes_sandbox.backends import Lease
 
 
 @pytest.fixture

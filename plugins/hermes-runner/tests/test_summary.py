@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hermes_core.cli.display_text import one_line
+from hermes_core.cli import one_line
 from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
 from hermes_runner.report.failure_groups import OTHER_MESSAGES

@@ -9,8 +9,7 @@ import pytest
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.task import Task
-from hermes_core.discovery import Registry
-from hermes_runner.tasks import load_tasks
+from hermes_core.discovery import Registry, load_tasks
 from hermes_runner.tasks.harbor_config import megabytes
 
 TOML = """

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.task import Step, Task, TaskFile
-from hermes_core.discovery import Registry
+from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
+from hermes_core.discovery import Registry, load_tasks
 from hermes_core.specs import Ref
-from hermes_runner.tasks import LoadedTasks, TaskProblem, load_tasks
 from hermes_runner.tasks.jsonl import parse_line
 
 

@@ -10,13 +10,13 @@ from plain_support import PlainBackend, plain_backend, plain_sandbox, running
 
 from hermes_core.contracts.errors import BackendError, SandboxLacksError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_core.discovery.conformance import complaints
+from hermes_core.discovery import contract_violations
 from hermes_testing.watching import eventually
 
 
 async def test_the_sandbox_has_the_contracts_methods_and_says_what_it_is() -> None:
     async with plain_sandbox() as box:
-        assert complaints(box, Sandbox) == []
+        assert contract_violations(box, Sandbox) == []
         assert (box.provenance["agent"], box.provenance["without_python"]) == ("sh", "this place has no Python")
         assert any("same user" in text for text in box.provenance["weaker"])
 

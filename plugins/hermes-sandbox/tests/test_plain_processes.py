@@ -19,7 +19,7 @@ from plain_support import PATH, PlainBackend, PlainHost
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox import AgentStream, shell_command
+from hermes_sandbox.backends import AgentStream, shell_command
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_testing.users import free_users
 

@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from hermes_sandbox import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
+from hermes_sandbox.backends import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
 from hermes_sandbox.protocol.bootstrap import agent_message
 
 LOADED = """

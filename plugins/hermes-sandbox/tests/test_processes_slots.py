@@ -17,7 +17,7 @@ from sandbox_support import UID, gone, processes_of, slot_fields
 from time_limits import may_have_been_idle
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.processes import AgentProcesses
 from hermes_sandbox.protocol.slots import AgentSlot

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sandbox_support import slot_fields
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.agent import wire
 from hermes_sandbox.agent.processes import read_process
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol import bootstrap as source
 from hermes_sandbox.protocol.bootstrap import agent_message, agent_source
 from hermes_sandbox.protocol.client import AgentClient

@@ -15,7 +15,7 @@ import pytest
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost
 
 
 class FolderHost(SandboxHost):

@@ -62,7 +62,7 @@ async def test_a_lease_goes_with_its_place_and_the_cancellation_stays_one(tmp_pa
     backend.lease_dir = tmp_path
     opening = asyncio.ensure_future(backend.open(SandboxSpec()))
     await backend.begun.wait()
-    inner = [task for task in asyncio.all_tasks() if "_make" in repr(task.get_coro())]
+    inner = [task for task in asyncio.all_tasks() if "make_sandbox" in repr(task.get_coro())]
     for task in [opening, *inner][:times]:
         task.cancel()
         for _ in range(5):

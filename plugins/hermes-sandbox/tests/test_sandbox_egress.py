@@ -20,7 +20,7 @@ from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.rollout import Runtime, run_rollout
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import PYTHON_FLAGS, AgentBackend, SandboxHost
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentBackend, SandboxHost
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_testing.watching import eventually

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from hermes_sandbox.leases.machine_identity import Here, machine_id
+from hermes_sandbox.leases.machine_identity import MachineIdentity, machine_id
 
 INSTALLED = "3d1219c7c4c5404aaa1f6d2a48adfda4"
 BOARD = "ec2fb1e0-1111-2222-3333-444455556666"
@@ -92,7 +92,7 @@ def test_an_interface_of_a_bond_keeps_its_own_address(machine):
 def test_a_user_who_may_not_read_the_board_s_number_knows_the_machine_by_its_addresses(machine):
     of_root = machine_id(machine(board=BOARD, eth0=(BURNT_IN, "0")))
     of_user = machine_id(machine(eth0=(BURNT_IN, "0")))
-    here = dataclasses.replace(Here.now(), node="n1", machine_id=of_user)
+    here = dataclasses.replace(MachineIdentity.now(), node="n1", machine_id=of_user)
     assert of_root != of_user
     assert here.is_on("n1", of_root)
     assert not here.is_on("n2", of_root)

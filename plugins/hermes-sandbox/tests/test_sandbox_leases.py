@@ -23,7 +23,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, LeaseBook, owner_is_dead
 from hermes_sandbox.leases.keeper import LeaseKeeper
-from hermes_sandbox.leases.machine_identity import Here
+from hermes_sandbox.leases.machine_identity import MachineIdentity
 from hermes_testing.watching import eventually
 
 OWNER = dedent(
@@ -193,7 +193,7 @@ EARLIER = {"boot_id": "an earlier one"}
 )
 def test_an_owner_is_known_by_more_than_its_number(changes, machine, owner):
     """predecessor 2.4 #10: a reused process id was taken for the old process."""
-    here = dataclasses.replace(Here.now(), machine_id=machine)
+    here = dataclasses.replace(MachineIdentity.now(), machine_id=machine)
     assert lease(**changes).owner(here) == owner
     assert owner_is_dead(owner_fields(**changes), here) == (owner == "dead")
 
@@ -203,7 +203,7 @@ def test_marks_that_earlier_releases_left_are_judged_by_what_they_say(lacking, d
     fields = owner_fields(owner_start=1)
     del fields[lacking]
     assert owner_is_dead(fields) == dead
-    assert not owner_is_dead({**fields, **EARLIER}, dataclasses.replace(Here.now(), machine_id="m1"))
+    assert not owner_is_dead({**fields, **EARLIER}, dataclasses.replace(MachineIdentity.now(), machine_id="m1"))
 
 
 def test_a_lease_that_names_no_machine_is_read(tmp_path):
@@ -241,8 +241,8 @@ def test_kill_removes_what_is_late_where_nothing_proves_which_machine_this_is(tm
 
 
 def test_gc_removes_what_an_earlier_boot_of_this_machine_left(tmp_path, capsys, monkeypatch):
-    here = dataclasses.replace(Here.now(), machine_id="m1")
-    monkeypatch.setattr(Here, "now", lambda: here)
+    here = dataclasses.replace(MachineIdentity.now(), machine_id="m1")
+    monkeypatch.setattr(MachineIdentity, "now", lambda: here)
     book = LeaseBook(tmp_path / "leases")
     left = tmp_path / "hermes-sandbox-s1"
     book.write(lease(handle={"sandbox_id": "s1", "root": str(left)}, **EARLIER))

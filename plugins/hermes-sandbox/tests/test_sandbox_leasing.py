@@ -15,7 +15,7 @@ from hermes_core.cli import main
 from hermes_core.contracts.leases import LeaseTerms
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.rollout.runtime import Runtime
+from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
 from hermes_sandbox import open_sandbox
 from hermes_sandbox.leases.book import LeaseBook, default_lease_dir

@@ -10,9 +10,9 @@ import pytest
 from sandbox_support import LEVELS, backend, processes_of, require
 from sandbox_support import sandbox as open_one
 
-import hermes_core
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_sandbox import open_sandbox
 from hermes_sandbox.agent.processes import read_marker, read_table
 
 
@@ -23,7 +23,7 @@ def children_of_mine():
 
 
 async def test_the_public_entry_opens_any_backend_by_name(tmp_path):
-    async with hermes_core.open_sandbox("local", lease_dir=tmp_path, env={"A": "1"}) as sandbox:
+    async with open_sandbox("local", lease_dir=tmp_path, env={"A": "1"}) as sandbox:
         assert isinstance(sandbox, Sandbox)
         assert (await sandbox.exec("echo $A")).output == "1\n"
         assert sandbox.provenance["backend"] == "local"

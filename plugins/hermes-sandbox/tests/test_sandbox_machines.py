@@ -16,7 +16,7 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError, Sandbox
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.protocol.agent_process import AgentProcess
-from hermes_sandbox.remote import Ended, MachineBackend, MachineOptions
+from hermes_sandbox.remote import CompletedCommand, MachineBackend, MachineOptions
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 
@@ -54,7 +54,7 @@ class ShellLink:
         done = await asyncio.to_thread(
             subprocess.run, ["/bin/sh", "-c", command], input=data, capture_output=True, timeout=timeout, check=False
         )
-        return Ended(done.returncode, done.stdout, done.stderr.decode().strip())
+        return CompletedCommand(done.returncode, done.stdout, done.stderr.decode().strip())
 
     async def start(self, command):
         self._require()

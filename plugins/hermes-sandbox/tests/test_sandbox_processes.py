@@ -17,9 +17,9 @@ from sandbox_support import sandbox as open_one
 from time_limits import runs_out_of_time
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox import kill_processes
 from hermes_sandbox.agent import processes
 from hermes_sandbox.agent.processes import belongs_to, read_marker
+from hermes_sandbox.local import kill_processes
 from hermes_sandbox.remote import sweep
 from hermes_testing.watching import (
     TooSoon,

@@ -7,14 +7,14 @@ import socket
 
 import pytest
 
-from hermes_sandbox.protocol.push_reader import open_pushed
+from hermes_sandbox.protocol.push_reader import open_callback_reader
 
 
 @pytest.fixture
 async def pair():
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    reader, writer = await open_pushed(ours)
+    reader, writer = await open_callback_reader(ours)
     yield reader, writer, theirs
     theirs.close()
     writer.close()

@@ -15,8 +15,8 @@ from sandbox_support import UID, gone, processes_of
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
-from hermes_sandbox.backend.shared_hosts import SharedAgents, SharedPlace
+from hermes_sandbox.backend.shared_hosts import SharedHost, SharedHostPool
+from hermes_sandbox.backends import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 from hermes_testing.watching import begin
@@ -52,7 +52,7 @@ class Pool(AgentBackend):
         super().__init__()
         self.root, self.limit, self.log = root, limit, []
         self.lease_dir = root / "leases"
-        self.places = self.agents = SharedAgents(idle=idle)
+        self.places = self.agents = SharedHostPool(idle=idle)
         self.hosts = []
 
     async def make_host(self):
@@ -66,7 +66,7 @@ class Pool(AgentBackend):
             # Not in /tmp, where an agent that is killed leaves it.
             return {"workspace": workspace, "state_dir": f"{workspace}/.state", "own_directory": True, **own}
 
-        return SharedPlace(self.agents, spec.image, self.make_host, limit=self.limit, describe=describe)
+        return SharedHost(self.agents, spec.image, self.make_host, limit=self.limit, describe=describe)
 
 
 @pytest.fixture

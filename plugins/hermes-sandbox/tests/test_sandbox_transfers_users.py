@@ -11,8 +11,8 @@ import pytest
 from copied_trees import litter, look
 from sandbox_support import UID, slot_fields
 
-from hermes_sandbox import PYTHON_FLAGS
 from hermes_sandbox.agent.file_access.archive_format import DIRECTORY, FILE, entry_record
+from hermes_sandbox.backends import PYTHON_FLAGS
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot

@@ -8,7 +8,7 @@ import os
 import pytest
 import uvloop
 
-import hermes_core
+from hermes_sandbox import open_sandbox
 
 
 @pytest.mark.parametrize("isolation", ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))])
@@ -16,7 +16,7 @@ def test_a_sandbox_works_on_uvloop(isolation, tmp_path):
     data = os.urandom(1 << 20)
 
     async def use():
-        async with hermes_core.open_sandbox("local", isolation=isolation, lease_dir=tmp_path) as sandbox:
+        async with open_sandbox("local", isolation=isolation, lease_dir=tmp_path) as sandbox:
             await sandbox.exec("export NAME=value")
             assert (await sandbox.exec("cat; echo $NAME", stdin=b"given ")).output == "given value\n"
             await sandbox.write_file("f", data)

@@ -21,12 +21,12 @@ from sandbox_support import UID
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.backend.container_host import refuse_mounted
-from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, identity_of
-from hermes_sandbox.backend.ownership_scripts import program_to_give, program_to_lock, program_to_share
-from hermes_sandbox.backend.recycled_host import UserSlot, WornPlace
-from hermes_sandbox.backend.slot_uids import first_uid, slot_of
+from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, parse_identity
+from hermes_sandbox.backend.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
+from hermes_sandbox.backend.recycled_host import RecycledHost, UserSlot
+from hermes_sandbox.backend.slot_uids import first_uid, slot_fields
+from hermes_sandbox.backends import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.leases.book import LeaseBook
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
@@ -34,7 +34,7 @@ from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories are given to other users")
 
 
-class Worn(WornPlace):
+class Worn(RecycledHost):
     """An agent of this machine."""
 
     def __init__(self, root: Path, log: list[str]) -> None:
@@ -72,19 +72,19 @@ class Wearing(AgentBackend):
         self.lease_dir = root / "leases"
         self.uid: int | None = None
         self.limit = 8
-        self.worn_at: float | None = None
+        self.retire_at: float | None = None
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> UserSlot:
         def describe(host: SandboxHost, _number: int) -> Mapping[str, Any]:
             assert isinstance(host, Worn)
-            fields = slot_of(str(host.root), sandbox_id, self.uid)
+            fields = slot_fields(str(host.root), sandbox_id, self.uid)
             # Not all of this machine.
             return fields if self.uid is None else {**fields, "sweep": {"tops": [str(host.root)], "kept": []}}
 
         return UserSlot(
             self.places,
             "all",
-            lambda: self._make_with_lease(spec, self._place),
+            lambda: self.make_shared_host(spec, self._place),
             limit=self.limit,
             describe=describe,
             provenance={"kind": "worn"},
@@ -99,8 +99,8 @@ class Wearing(AgentBackend):
         root.mkdir()
         place = Worn(root, self.log)
         place.uses = 2
-        if self.worn_at is not None:
-            place.worn_at = self.worn_at
+        if self.retire_at is not None:
+            place.retire_at = self.retire_at
         return place
 
     def lease_ids(self) -> set[str]:
@@ -161,7 +161,7 @@ async def test_nothing_is_told_of_a_slot_that_has_its_place_to_itself(
 
 
 async def test_a_place_that_is_too_old_takes_nobody_after_the_one_that_it_was_made_for(backend: Wearing) -> None:
-    backend.worn_at = time.monotonic()
+    backend.retire_at = time.monotonic()
     opened = [await backend.open(SPEC) for _ in range(2)]
     assert backend.made == 2
     await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
@@ -230,7 +230,7 @@ def test_a_locked_directory_is_root_s_for_the_user_s_group_to_read_and_run(tmp_p
     outside.write_text("2", encoding="ascii")
     (top / "link").symlink_to(outside)
     (top / "a").chmod(0)
-    done = _run(program_to_lock(str(top), (UID, UID)))
+    done = _run(make_readonly_script(str(top), (UID, UID)))
     assert (done.returncode, done.stderr) == (0, "")
     assert _mode(top) == _mode(top / "a") == _mode(top / "program") == (0, UID, "0o550")
     assert _mode(top / "a" / "file") == (0, UID, "0o440")
@@ -241,7 +241,7 @@ def test_a_locked_directory_is_root_s_for_the_user_s_group_to_read_and_run(tmp_p
 @as_root
 def test_locking_ends_the_user_s_processes_first(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/sleep", "600"], user=UID, group=UID, extra_groups=()) as sleeping:
-        assert _run(program_to_lock(str(tmp_path), (UID, UID))).returncode == 0
+        assert _run(make_readonly_script(str(tmp_path), (UID, UID))).returncode == 0
         assert sleeping.wait(60) == -9
 
 
@@ -252,7 +252,7 @@ def test_what_is_no_directory_of_its_own_is_not_taken_for_locked(tmp_path: Path,
     other.mkdir()
     if kind == "link":
         top.symlink_to(other)
-    done = _run(program_to_lock(str(top), (UID, UID)))
+    done = _run(make_readonly_script(str(top), (UID, UID)))
     assert (done.returncode, done.stderr.strip()) == (1, f"{top} is no directory of its own")
     assert _mode(other)[:2] == (0, 0)
 
@@ -262,14 +262,14 @@ def test_a_directory_is_given_to_a_user_but_for_what_is_kept(tmp_path: Path) -> 
     for name in ("mine", "kept"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
-    assert _run(program_to_give(str(tmp_path), (UID, UID), [str(tmp_path / "kept")])).returncode == 0
+    assert _run(chown_script(str(tmp_path), (UID, UID), [str(tmp_path / "kept")])).returncode == 0
     owners = {path.relative_to(tmp_path).as_posix(): path.stat().st_uid for path in tmp_path.rglob("*")}
     assert owners == {"mine": UID, "mine/file": UID, "kept": 0, "kept/file": 0}
 
 
 @as_root
 def test_in_a_shared_directory_only_root_makes_others(tmp_path: Path) -> None:
-    assert _run(program_to_share(str(tmp_path / "a" / "b"))).returncode == 0
+    assert _run(shared_dir_script(str(tmp_path / "a" / "b"))).returncode == 0
     assert _mode(tmp_path / "a" / "b") == (0, 0, "0o711")
 
 
@@ -280,10 +280,10 @@ def test_places_have_users_of_their_own_where_they_share_a_kernel() -> None:
 
 
 def test_a_slot_without_a_user_names_none() -> None:
-    assert slot_of("/w", "x", None) == {"workspace": "/w/x", "umask": 0o077, "own_directory": True}
-    assert slot_of("/w", "x", None, 0)["processes"] == 0
-    assert slot_of("/w", "x", 5, 7).items() >= {"uid": 5, "gid": 5, "processes": 7}.items()
-    assert slot_of("/w", "x", 5, kept=["/b", "/a"])["sweep"] == {"tops": ["/"], "kept": ["/a", "/b"]}
+    assert slot_fields("/w", "x", None) == {"workspace": "/w/x", "umask": 0o077, "own_directory": True}
+    assert slot_fields("/w", "x", None, 0)["processes"] == 0
+    assert slot_fields("/w", "x", 5, 7).items() >= {"uid": 5, "gid": 5, "processes": 7}.items()
+    assert slot_fields("/w", "x", 5, kept=["/b", "/a"])["sweep"] == {"tops": ["/"], "kept": ["/a", "/b"]}
 
 
 class Options(AgentOptions):
@@ -311,7 +311,7 @@ def test_options_that_cannot_work_are_refused_with_the_reason(given: dict[str, o
 
 @pytest.mark.parametrize(("user", "identity"), [("root", (0, 0)), ("0:5", (0, 0)), ("7", (7, 7)), ("7:8", (7, 8))])
 def test_a_user_is_a_number_and_a_group(user: str, identity: tuple[int, int]) -> None:
-    assert identity_of(Options(user=user).user) == identity
+    assert parse_identity(Options(user=user).user) == identity
 
 
 def test_the_options_are_the_backend_s_times() -> None:

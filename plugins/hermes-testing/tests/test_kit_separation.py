@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_sandbox.local import LocalBackend, LocalOptions
 from hermes_testing.separation import require_separation
 
 FAR_AWAY = {"namespace": "pid:[7]", "capabilities": "0000000000000000"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_sandbox.local import LocalBackend, LocalOptions
 from hermes_testing import watching
 from hermes_testing.watching import (
     MORE_TIME,

@@ -13,7 +13,7 @@ from token_server import Sampled, TokenServer, serving_tokens
 from hermes_core.contracts.model import RequestedCall
 from hermes_parsers import get_parser
 from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
-from hermes_tokens.chat_template.template_check import prove
+from hermes_tokens.chat_template.template_check import prove_template
 from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.stop_tokens import branching_stops, family_stops
 from hermes_tokens.clients.token_model import TokenModel
@@ -115,14 +115,14 @@ def test_the_rule_appends_the_same_whoever_named_the_stop_token(name):
 @pytest.mark.parametrize("last", [None, "<|tool_response>", "<turn|>", "<tool_call|>"])
 def test_where_nobody_names_stop_tokens_no_text_of_the_next_message_is_lost(name, last):
     rule = AppendRule(tokenizer_for(trl_templates()[name], stops=("<eos>",), more=("<turn|>", "<|tool_response>")))
-    assert prove(rule).is_exact
+    assert prove_template(rule).is_exact
     begins = "<|turn>tool" if "<|turn>tool" in tool_delta(rule, None) else "response:terminal"
     assert begins in tool_delta(rule, last)
 
 
 def test_the_proof_finds_text_of_the_next_message_that_is_taken_for_the_turns():
     """A stop token of the tokenizer that the template writes behind the call that is answered."""
-    proof = prove(AppendRule(tokenizer_for(ANSWERING, stops=("<|sep|>",))))
+    proof = prove_template(AppendRule(tokenizer_for(ANSWERING, stops=("<|sep|>",))))
     (case,) = [case for case in proof.cases if case.name == "tool_result"]
     assert (case.result, case.reason) == ("failed", "the texts differ")
     assert "Answer to" in case.expected

@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import RequestedCall
 from hermes_core.contracts.parsing import BufferedParser
 from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
-from hermes_tokens.chat_template.template_check import prove
+from hermes_tokens.chat_template.template_check import prove_template
 
 HERMES = declaring_parser("hermes")
 SYSTEM = {"role": "system", "content": "You help.\n"}
@@ -73,7 +73,7 @@ def test_what_is_appended_is_what_the_template_writes_after_the_turn(name, messa
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_each_family_is_proved_with_its_parser_in_every_case(name):
-    proof = prove(family_rule(name))
+    proof = prove_template(family_rule(name))
     proof.require()
     assert {case.name: case.result for case in proof.cases if case.result != "ok"} == {}
 
@@ -93,7 +93,7 @@ def test_the_marks_of_the_example_are_those_that_the_model_writes(name):
 @pytest.mark.parametrize("flags", [{}, {"rstrip": True}, {"lstrip": True}])
 def test_the_kind_of_tokenizer_changes_nothing(kind, flags):
     rule = plain_rule(kind=kind, **flags)
-    prove(rule).require()
+    prove_template(rule).require()
     assert rule.declaration == HERMES.declare(TOOLS)
 
 
@@ -118,7 +118,7 @@ def test_a_template_that_lists_the_tools_is_left_alone(messages):
 def test_a_template_lists_the_tools_only_if_it_writes_each_name_in_every_conversation(listing):
     rule = plain_rule(listing + PLAIN, tools=(tool("weather"), tool("time")))
     assert rule.declaration
-    prove(rule).require()
+    prove_template(rule).require()
 
 
 def test_a_word_of_the_template_is_not_taken_for_the_name_of_a_tool():
@@ -145,7 +145,7 @@ class Unable(Silent):
 @pytest.mark.parametrize(("parser", "named"), [(None, "no parser"), (Silent(), "Silent")])
 def test_tools_that_nobody_declares_are_refused_with_what_to_type(parser, named):
     with pytest.raises(ConfigError, match=f"it does not list the tools, and .*{named}") as refused:
-        prove(plain_rule(parser=parser)).require()
+        prove_template(plain_rule(parser=parser)).require()
     assert "--parser deepseek_v3" in str(refused.value)
 
 
@@ -167,7 +167,7 @@ def test_a_parser_that_cannot_declare_the_tools_is_named():
 def test_a_template_that_does_not_write_the_declaration_is_refused(template):
     rule = plain_rule(template)
     with pytest.raises(ConfigError, match="support for tools was wanted, found none: the tools are to be declared in"):
-        prove(rule).require()
+        prove_template(rule).require()
     with pytest.raises(ConfigError):
         rule.opening([USER])
 
@@ -209,7 +209,7 @@ texts = st.lists(st.one_of(st.text(max_size=4), st.sampled_from(LOOKALIKES)), ma
 def test_nothing_that_a_tool_says_of_itself_is_a_control_token(template, text, name):
     rule, plain = plain_rule(template, tools=(tool(name, text),)), plain_rule(template)
     assert controls_of(rule) == controls_of(plain)
-    prove(rule).require()
+    prove_template(rule).require()
 
 
 @pytest.mark.parametrize("template", [PLAIN, TEMPLATE], ids=["declared", "listed"])
@@ -234,4 +234,4 @@ def test_a_word_that_is_a_token_of_its_own_may_be_the_type_of_a_parameter():
     asking = "{% for tool in tools or [] %}{{ tool.function.name }}:{{ tool.function.parameters.type == 'object' }};"
     rule = plain_rule(f"{asking}{{% endfor %}}{PLAIN}", more=("object",))
     assert rule.opening_text([USER]).startswith("weather:True;<|im_start|>")
-    prove(rule).require()
+    prove_template(rule).require()

@@ -8,7 +8,7 @@ from small_tokenizers import KINDS, tokenizer_for
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_tokens.append_rule.append import AppendRule
-from hermes_tokens.chat_template.template_check import Prover, prove
+from hermes_tokens.chat_template.template_check import Prover, prove_template
 from hermes_tokens.untrusted_text import PlainEncoder
 
 TOOLS = ({"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}},)
@@ -18,7 +18,7 @@ PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_en
 def proved(template, **options):
     kwargs = options.pop("template_kwargs", {})
     tools = options.pop("tools", ())
-    return prove(AppendRule(tokenizer_for(template, **options), tools=tools, template_kwargs=kwargs))
+    return prove_template(AppendRule(tokenizer_for(template, **options), tools=tools, template_kwargs=kwargs))
 
 
 def case(proof, name):
@@ -49,7 +49,7 @@ def test_ids_that_differ_where_the_texts_agree_are_found(monkeypatch):
     tokenizer = tokenizer_for(PLAIN, kind="metaspace_first")
     encode = PlainEncoder.encode
     monkeypatch.setattr(PlainEncoder, "encode", lambda self, text, **_: encode(self, text, at_start=True))
-    proof = prove(AppendRule(tokenizer))
+    proof = prove_template(AppendRule(tokenizer))
     assert not proof.is_exact
     with pytest.raises(ConfigError, match="the texts agree, the ids do not"):
         proof.require()
@@ -61,7 +61,7 @@ def test_a_token_too_many_or_too_few_is_found(monkeypatch):
     extra = tokenizer.controls.by_text["<|im_end|>"].id
     for changed in (lambda self, text: [*encode(self, text), extra], lambda self, text: [extra, *encode(self, text)]):
         monkeypatch.setattr(type(tokenizer), "encode_scaffold", changed)
-        assert case(prove(AppendRule(tokenizer)), "opening").result == "failed"
+        assert case(prove_template(AppendRule(tokenizer)), "opening").result == "failed"
 
 
 def test_tools_that_do_not_change_the_text_are_not_supported():

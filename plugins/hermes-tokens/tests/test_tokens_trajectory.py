@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermes_core.contracts.tokens import IGNORED, WeightSpan
-from hermes_tokens.exactness import Exchange, check, report
+from hermes_tokens.exactness import Exchange, check_exactness, report
 from hermes_tokens.generation import Generated, TokenIds
 from hermes_tokens.trajectory import ROOT, Trajectory
 
@@ -175,30 +175,32 @@ class TestTheCheck:
         return {**whole, **changed}
 
     def test_exact_samples_pass(self):
-        found = check(self.exchanges(), [self.sample()])
+        found = check_exactness(self.exchanges(), [self.sample()])
         assert found.is_exact
         assert (found.sampled, found.trained, found.continued, found.prefix_exact) == (3, 3, 1, 1)
 
     def test_a_token_without_loss_is_found(self):
-        found = check(self.exchanges(), [self.sample(masks=[IGNORED, 2, IGNORED, IGNORED, 5])])
+        found = check_exactness(self.exchanges(), [self.sample(masks=[IGNORED, 2, IGNORED, IGNORED, 5])])
         assert found.faults == ("turn 0: sampled token 1 (id 3) has loss 0 times",)
         assert found.to_json()["sampled_trained_share"] == 2 / 3
 
     def test_a_token_trained_twice_is_found(self):
-        found = check(self.exchanges(), [self.sample(), self.sample()])
+        found = check_exactness(self.exchanges(), [self.sample(), self.sample()])
         assert not found.is_exact
         assert "has loss 2 times" in found.faults[0]
 
     def test_a_token_that_nobody_sampled_is_found(self):
-        found = check(self.exchanges(), [self.sample(masks=[IGNORED, 2, 3, 4, 5])])
+        found = check_exactness(self.exchanges(), [self.sample(masks=[IGNORED, 2, 3, 4, 5])])
         assert found.faults == ("sample 0: token 3 (id 4) has loss and was never sampled",)
 
     def test_an_encoded_again_token_is_found(self):
-        found = check(self.exchanges(), [self.sample(tokens=[1, 2, 8, 4, 5], masks=[IGNORED, 2, 8, IGNORED, 5])])
+        found = check_exactness(
+            self.exchanges(), [self.sample(tokens=[1, 2, 8, 4, 5], masks=[IGNORED, 2, 8, IGNORED, 5])]
+        )
         assert not found.is_exact
 
     def test_a_changed_logprob_is_found(self):
-        found = check(self.exchanges(), [self.sample(logprobs=[None, -0.02, -0.031, None, -0.05])])
+        found = check_exactness(self.exchanges(), [self.sample(logprobs=[None, -0.02, -0.031, None, -0.05])])
         assert found.faults == ("turn 0: sampled token 1 has logprob -0.031, -0.03 was sent",)
 
     @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ class TestTheCheck:
         ],
     )
     def test_a_sample_that_says_what_nobody_sent_is_found(self, changed, words):
-        found = check(self.exchanges(), [self.sample(**changed)])
+        found = check_exactness(self.exchanges(), [self.sample(**changed)])
         assert not found.is_exact
         assert words in "; ".join(found.faults)
 
@@ -224,30 +226,30 @@ class TestTheCheck:
             masks=[IGNORED, 2, 3, IGNORED, 5, IGNORED],
             logprobs=[None, -0.02, -0.03, None, -0.05, None],
         )
-        assert "its last token has no loss" in check(self.exchanges(), [longer]).faults[0]
+        assert "its last token has no loss" in check_exactness(self.exchanges(), [longer]).faults[0]
 
     def test_a_logprob_without_loss_is_right_where_another_sample_has_the_loss(self):
         branch = self.sample(tokens=[1, 2, 7], masks=[IGNORED, IGNORED, 7], logprobs=[None, -0.02, -0.07])
         exchanges = [*self.exchanges(), Exchange(prompt_ids=[1, 2], ids=[7], logprobs=[-0.07])]
-        assert check(exchanges, [self.sample(), branch]).faults == ()
+        assert check_exactness(exchanges, [self.sample(), branch]).faults == ()
 
     def test_one_logprob_does_not_stand_for_two_of_the_same_token(self):
         twice = [Exchange(prompt_ids=[1], ids=[2], logprobs=[value]) for value in (-0.1, -0.1)]
         samples = [self.sample(tokens=[1, 2], masks=[IGNORED, 2], logprobs=[None, value]) for value in (-0.1, -0.2)]
-        assert check(twice, samples).faults == ("turn 1: sampled token 0 has logprob -0.2, -0.1 was sent",)
+        assert check_exactness(twice, samples).faults == ("turn 1: sampled token 0 has logprob -0.2, -0.1 was sent",)
 
     def test_two_that_sampled_the_same_are_exact(self):
         twice = [Exchange(prompt_ids=[1], ids=[2], logprobs=[value]) for value in (-0.1, -0.2)]
         samples = [self.sample(tokens=[1, 2], masks=[IGNORED, 2], logprobs=[None, value]) for value in (-0.2, -0.1)]
-        assert check(twice, samples).faults == ()
+        assert check_exactness(twice, samples).faults == ()
 
     def test_what_an_aborted_request_sampled_for_nobody_is_no_fault(self):
         aborted = Exchange(prompt_ids=[1, 2, 3, 4, 5, 6], ids=[7], logprobs=[-0.5], aborted=True)
-        assert check([*self.exchanges(), aborted], [self.sample()]).is_exact
+        assert check_exactness([*self.exchanges(), aborted], [self.sample()]).is_exact
 
     def test_what_an_aborted_request_brought_is_due_its_loss(self):
         first, second = self.exchanges()
-        found = check([first, replace(second, aborted=True)], [self.sample()])
+        found = check_exactness([first, replace(second, aborted=True)], [self.sample()])
         assert (found.sampled, found.is_exact) == (3, True)
 
     def test_a_rewritten_prompt_is_counted(self):
@@ -256,7 +258,7 @@ class TestTheCheck:
             self.sample(tokens=[1, 2, 3], masks=[IGNORED, 2, 3], logprobs=[None, -0.02, -0.03]),
             self.sample(tokens=[1, 7, 5], masks=[IGNORED, IGNORED, 5], logprobs=[None, None, -0.05]),
         ]
-        found = check(exchanges, samples)
+        found = check_exactness(exchanges, samples)
         assert (found.trained, found.sampled) == (3, 3)
         assert found.to_json()["prefix_exact_share"] == 0.0
 
@@ -314,7 +316,7 @@ class AnyRollout(RuleBasedStateMachine):
     @invariant()
     def every_sampled_token_has_loss_once(self):
         samples = [sample.to_json() for sample in self.trajectory.samples()]
-        found = check([exchange for exchange in self.log if exchange.ids], samples)
+        found = check_exactness([exchange for exchange in self.log if exchange.ids], samples)
         assert found.trained == found.sampled, found.faults
         assert not found.faults
         own = report(self.trajectory, self.trajectory.samples())

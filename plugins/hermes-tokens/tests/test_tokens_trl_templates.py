@@ -12,7 +12,7 @@ from small_tokenizers import KINDS, stops_of, trl_templates, trl_tokenizer
 from hermes_core.contracts.model import RequestedCall
 from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
 from hermes_tokens.chat_template.template import ChatTemplate
-from hermes_tokens.chat_template.template_check import prove
+from hermes_tokens.chat_template.template_check import prove_template
 
 TEMPLATES = trl_templates()
 NAMES = sorted(TEMPLATES)
@@ -36,7 +36,7 @@ def rule_of(name):
 
 @functools.cache
 def proof_of(name):
-    return prove(rule_of(name))
+    return prove_template(rule_of(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,21 +63,21 @@ def test_no_fewer_templates_are_proved_than_an_outside_count_says(case, least):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tools_change_nothing(name):
-    proof = prove(AppendRule(trl_tokenizer(name), tools=TOOLS))
+    proof = prove_template(AppendRule(trl_tokenizer(name), tools=TOOLS))
     assert [case for case in proof.cases if case.result == "failed"] == []
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "enable_thinking" in TEMPLATES[name]])
 @pytest.mark.parametrize("thinking", [True, False])
 def test_switched_thinking_changes_nothing(name, thinking):
-    proof = prove(AppendRule(trl_tokenizer(name), template_kwargs={"enable_thinking": thinking}))
+    proof = prove_template(AppendRule(trl_tokenizer(name), template_kwargs={"enable_thinking": thinking}))
     assert [case for case in proof.cases if case.result == "failed"] == []
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("name", ["qwen3", "glm4moe", "gptoss", "gemma4_v5", "llama3_1", "phi3", "deepseekv3"])
 def test_the_kind_of_tokenizer_changes_nothing(name, kind):
-    proof = prove(AppendRule(trl_tokenizer(name, kind)))
+    proof = prove_template(AppendRule(trl_tokenizer(name, kind)))
     assert [case for case in proof.cases if case.result == "failed"] == []
 
 
@@ -85,7 +85,7 @@ def test_the_kind_of_tokenizer_changes_nothing(name, kind):
 def test_stop_tokens_that_nobody_named_are_found(name):
     tokenizer = trl_tokenizer(name)
     tokenizer.stop_ids = frozenset()
-    assert [case for case in prove(AppendRule(tokenizer)).cases if case.result == "failed"] == []
+    assert [case for case in prove_template(AppendRule(tokenizer)).cases if case.result == "failed"] == []
 
 
 harmless = st.text(alphabet="abc XYZ.,:\n\"'\\{}é🙂", max_size=40)

@@ -15,13 +15,13 @@ from services_backends import BoundedBackend, local_backend
 from services_executor import plugins
 from services_http import served
 
-from hermes_atropos import APIServerConfig
-from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
+from hermes_atropos import AgentEnv, AgentEnvConfig, APIServerConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelReply, ModelRequest
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
-from hermes_tool_services import ToolCall, ToolExecutor
+from hermes_tool_services import ToolExecutor
 from hermes_tool_services.executor.service import ExecutorService
+from hermes_tools.agent_tools import ToolCall
 
 TOKEN = "secret-of-the-test"
 

@@ -14,7 +14,7 @@ import pytest
 from services_backends import local_backend
 from services_executor import plugins
 
-from hermes_tool_services import ArtifactRefusedError, ToolCall, ToolExecutor
+from hermes_tool_services import ArtifactRefusedError, ToolExecutor
 from hermes_tool_services.wire import (
     MOST_BYTES,
     ArtifactArchiveRequestPayload,
@@ -25,6 +25,7 @@ from hermes_tool_services.wire import (
     ArtifactReadResponsePayload,
     ByteRange,
 )
+from hermes_tools.agent_tools import ToolCall
 
 
 class Workspace:

@@ -16,9 +16,10 @@ from services_http import ask
 
 from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError
-from hermes_sandbox.leases.book import LeaseBook
-from hermes_tool_services import ToolCall, ToolExecutorClient
+from hermes_sandbox import LeaseBook
+from hermes_tool_services import ToolExecutorClient
 from hermes_tool_services.settings import executor_settings, positive
+from hermes_tools.agent_tools import ToolCall
 
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
 

@@ -14,18 +14,9 @@ from services_executor import executor_on, plugins, terminal
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_testing.watching import TooSoon, with_more_time
-from hermes_tool_services import (
-    SandboxToolBackend,
-    Tool,
-    ToolCall,
-    ToolExecutor,
-    ToolExecutorConfig,
-    ToolRegistry,
-    ToolResult,
-    ToolSchema,
-    build_tool_registry,
-)
+from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
 from hermes_tool_services.policy import Policy, timeout_of
+from hermes_tools.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema, build_tool_registry
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from services_backends import BoundedBackend, local_backend
 from services_executor import executor_on, terminal, until
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox import LeaseBook
 from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
 
 

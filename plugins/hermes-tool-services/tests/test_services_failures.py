@@ -18,19 +18,10 @@ from services_http import served
 from hermes_core.contracts.errors import BackendError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_testing.watching import TooSoon, with_more_time
-from hermes_tool_services import (
-    SandboxToolBackend,
-    Tool,
-    ToolCall,
-    ToolExecutor,
-    ToolExecutorConfig,
-    ToolRegistry,
-    ToolResult,
-    ToolSchema,
-    ToolServer,
-)
+from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig, ToolServer
 from hermes_tool_services.tool_server.client import ToolServerClient
 from hermes_tool_services.tool_server.service import ToolServerService
+from hermes_tools.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
 
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
 PARTS = ("hunter2", "abc123", "db.internal", ".netrc", "https://")

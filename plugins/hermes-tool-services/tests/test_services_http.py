@@ -14,7 +14,7 @@ from services_executor import plugins
 from services_http import ask, served
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError
-from hermes_tool_services import ArtifactRefusedError, ToolCall, ToolExecutor, ToolExecutorClient
+from hermes_tool_services import ArtifactRefusedError, ToolExecutor, ToolExecutorClient
 from hermes_tool_services.executor.client import ExecutorRefusedError
 from hermes_tool_services.executor.service import ExecutorService
 from hermes_tool_services.web import LARGEST_BODY, require_token
@@ -23,6 +23,7 @@ from hermes_tool_services.wire import (
     ArtifactListRequestPayload,
     ArtifactReadRequestPayload,
 )
+from hermes_tools.agent_tools import ToolCall
 
 TOKEN = "secret-of-the-test"
 

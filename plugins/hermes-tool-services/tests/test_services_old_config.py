@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from hermes_atropos.agent.config import OWNERS, AgentEnvConfig
+from hermes_atropos import OWNERS, AgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_tool_services.settings import executor_settings
 

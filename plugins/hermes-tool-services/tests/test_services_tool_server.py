@@ -14,18 +14,10 @@ from services_http import ask, served
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_tool_services import (
-    Tool,
-    ToolCall,
-    ToolExecutor,
-    ToolExecutorConfig,
-    ToolRegistry,
-    ToolResult,
-    ToolSchema,
-    ToolServer,
-)
+from hermes_tool_services import ToolExecutor, ToolExecutorConfig, ToolServer
 from hermes_tool_services.tool_server.client import ToolServerClient
 from hermes_tool_services.tool_server.service import ToolServerService
+from hermes_tools.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
 
 TOKEN = "secret-of-the-test"
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"

@@ -8,7 +8,6 @@ import pytest
 from background import Model, model
 from sandbox_support import sandbox
 
-import hermes_tools
 from hermes_core.contracts.errors import ProcessLimitError
 from hermes_tools import ProcessRegistry
 from hermes_tools.processes.process_watch import MATCH_PAUSE, MatchLimit, Watch
@@ -216,17 +215,3 @@ def test_all_processes_together_tell_of_15_matches_in_10_seconds():
     assert not limit.allows()
     clock.time += 30
     assert limit.allows()
-
-
-def test_the_public_names_are_there():
-    assert hermes_tools.__all__ == [
-        "ProcessRegistry",
-        "ProcessSession",
-        "RolloutProcesses",
-        "process_limit_note",
-        "shorten_output",
-    ]
-    for name in hermes_tools.__all__:
-        assert getattr(hermes_tools, name).__name__ == name
-    with pytest.raises(AttributeError, match="Process"):
-        hermes_tools.Process  # noqa: B018 - the access is the test

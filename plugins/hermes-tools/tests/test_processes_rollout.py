@@ -11,8 +11,7 @@ from sandbox_support import gone
 
 from hermes_core.contracts.rollout import StopReason
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.rollout import Runtime, run_rollout
-from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout import RolloutContext, Runtime, run_rollout
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from background import model
 from sandbox_support import LEVELS, gone
 
-from hermes_core.tooling.arguments import ArgumentsError, prepare_arguments
+from hermes_core.tooling import ArgumentsError, prepare_arguments
 from hermes_sandbox.protocol import processes as processes_client
 from hermes_tools import ProcessRegistry
 from hermes_tools.catalog import TOOLS

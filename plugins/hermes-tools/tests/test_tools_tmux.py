@@ -10,7 +10,7 @@ import pytest
 from sandbox_support import LEVELS, sandbox
 from terminals import SPECS, Driver
 
-from hermes_core.tooling.arguments import ArgumentsError, prepare_arguments
+from hermes_core.tooling import ArgumentsError, prepare_arguments
 from hermes_testing.watching import eventually, exists
 from hermes_tools.interactive import terminal_session
 

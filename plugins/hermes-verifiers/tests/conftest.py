@@ -30,8 +30,8 @@ def judged(registry):
     from hermes_core.contracts.task import Step, Task, TaskFile
     from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
     from hermes_core.specs import Ref
-    from hermes_core.tooling.selection import select_tools
-    from hermes_models.embedded.oracle import OracleModel
+    from hermes_core.tooling import select_tools
+    from hermes_models import OracleModel
 
     async def play(name, options, *commands, files=(), answer="done"):
         task = Task(

@@ -14,8 +14,8 @@ from typing import Any
 from families import Family
 from vllm_engine import Engine
 
-from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
-from hermes_tokens.exactness import Exchange, check
+from hermes_tokens import Exchange, RecordingProxy, check_exactness
+from hermes_tokens.audit.recording_proxy import recording
 
 
 def task(name: str = "words", **fields: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Played:
         """
         for outcome in self.outcomes:
             exchanges = [found for line in self.lines_of(outcome) if (found := Exchange.of_line(line)) is not None]
-            seen = check(exchanges, outcome["samples"])
+            seen = check_exactness(exchanges, outcome["samples"])
             shares = seen.to_json()
             assert (shares["sampled_trained_share"], shares["logprob_coverage"], seen.faults) == (1.0, 1.0, ()), shares
             assert but_for_stops or not seen.why_not_exact(allow_constrained=True), shares

@@ -62,11 +62,11 @@ def _load(settings: PluginSettings) -> Registry:
     import contextlib
     import os
 
-    from hermes_core.discovery.loader import load_tolerantly
+    from hermes_core.discovery.loader import load_plugins_tolerantly
 
     # What a plugin prints while it is imported must not end up in the JSON.
     with contextlib.redirect_stdout(sys.stderr):
-        return load_tolerantly(settings, environ=os.environ)
+        return load_plugins_tolerantly(settings, environ=os.environ)
 
 
 def _print_table(records: Sequence[PluginRecord]) -> None:

@@ -5,46 +5,69 @@ Names are imported on first use, so that a metadata-only listing pays for nothin
 
 from __future__ import annotations
 
+from hermes_core.lazy import lazy_exports
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_core.discovery.components import Component, ComponentState, EventProblem
-    from hermes_core.discovery.loader import load_plugins
+    from hermes_core.discovery.conformance import contract_violations
+    from hermes_core.discovery.doctor import diagnose
+    from hermes_core.discovery.failures import conflict_text
+    from hermes_core.discovery.kinds import KINDS
+    from hermes_core.discovery.loader import load_plugins, load_plugins_tolerantly
+    from hermes_core.discovery.metadata import CORE_DISTRIBUTION, scan_entry_points
+    from hermes_core.discovery.option_schema import OptionSchema
+    from hermes_core.discovery.option_secrets import mark_secrets, scrubber_for
     from hermes_core.discovery.records import PluginRecord, PluginState
     from hermes_core.discovery.registry import Registry
+    from hermes_core.discovery.requirements import unmet_requirements, unreadable_requirements
     from hermes_core.discovery.settings import PluginSettings
-
-_HOMES = {
-    "Component": "components",
-    "ComponentState": "components",
-    "EventProblem": "components",
-    "PluginRecord": "records",
-    "PluginSettings": "settings",
-    "PluginState": "records",
-    "Registry": "registry",
-    "load_plugins": "loader",
-}
+    from hermes_core.discovery.suggestions import known_names, package_for
+    from hermes_core.discovery.tasks import load_tasks
 
 __all__ = [
+    "CORE_DISTRIBUTION",
+    "KINDS",
     "Component",
     "ComponentState",
     "EventProblem",
+    "OptionSchema",
     "PluginRecord",
     "PluginSettings",
     "PluginState",
     "Registry",
+    "conflict_text",
+    "contract_violations",
+    "diagnose",
+    "known_names",
     "load_plugins",
+    "load_plugins_tolerantly",
+    "load_tasks",
+    "mark_secrets",
+    "package_for",
+    "scan_entry_points",
+    "scrubber_for",
+    "unmet_requirements",
+    "unreadable_requirements",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_core.discovery' has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f"hermes_core.discovery.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".components": "Component ComponentState EventProblem",
+        ".conformance": "contract_violations",
+        ".doctor": "diagnose",
+        ".failures": "conflict_text",
+        ".kinds": "KINDS",
+        ".loader": "load_plugins load_plugins_tolerantly",
+        ".metadata": "CORE_DISTRIBUTION scan_entry_points",
+        ".option_schema": "OptionSchema",
+        ".option_secrets": "mark_secrets scrubber_for",
+        ".records": "PluginRecord PluginState",
+        ".registry": "Registry",
+        ".requirements": "unmet_requirements unreadable_requirements",
+        ".settings": "PluginSettings",
+        ".suggestions": "known_names package_for",
+        ".tasks": "load_tasks",
+    },
+)

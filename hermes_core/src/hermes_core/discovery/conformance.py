@@ -23,7 +23,7 @@ def resolve(owner: Any, attribute: str) -> Any:
     return owner
 
 
-def complaints(target: Any, protocol: type) -> list[str]:
+def contract_violations(target: Any, protocol: type) -> list[str]:
     """Say what a class or an object lacks to satisfy a protocol; empty if nothing.
 
     `isinstance` with a runtime protocol compares names only; a wrong signature would show up in the middle of a run.

@@ -10,7 +10,7 @@ from hermes_core.discovery.settings import PluginSettings
 
 def find_plugins(settings: PluginSettings) -> tuple[PluginRecord, ...]:
     """Return every plugin as found or blocked; one whose metadata cannot be read has failed already."""
-    found = add_local(metadata.scan(), settings.extra)
+    found = add_local(metadata.scan_entry_points(), settings.extra)
     reasons = block_reasons(found, settings)
     return tuple(_record_of(plugin, reasons.get(plugin.id)) for plugin in found)
 

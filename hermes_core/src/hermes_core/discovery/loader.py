@@ -38,7 +38,7 @@ def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str
     """
     environ = os.environ if environ is None else environ
     settings = PluginSettings.from_environment(environ) if settings is None else settings
-    registry = load_tolerantly(settings, environ=environ)
+    registry = load_plugins_tolerantly(settings, environ=environ)
     require_asked(registry)
     for record in registry.plugins:
         if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE}:
@@ -66,7 +66,7 @@ def _warn(record: PluginRecord) -> None:
     logging.getLogger(__name__).warning(message, record.id, record.state, record.note)
 
 
-def load_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:
+def load_plugins_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:
     """Build a registry whatever fails; for commands that show failures."""
     manager = HookManager()
     manager.hook.hermes_configured.call_historic(kwargs={"settings": settings})

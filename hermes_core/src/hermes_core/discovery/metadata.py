@@ -14,7 +14,7 @@ from typing import Final
 from hermes_core.discovery.records import FoundPlugin
 
 GROUP: Final = "hermes_core.plugins"
-CORE: Final = "hermes-agent-core"
+CORE_DISTRIBUTION: Final = "hermes-agent-core"
 
 
 def normalise(name: str) -> str:
@@ -22,7 +22,7 @@ def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def scan() -> tuple[FoundPlugin, ...]:
+def scan_entry_points() -> tuple[FoundPlugin, ...]:
     """Read the plugin entry points of all distributions, sorted by distribution and name; nothing is imported.
 
     Of several copies of a distribution the first on the path counts, as it does for an import.

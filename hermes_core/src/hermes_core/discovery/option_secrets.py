@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import find_secrets
 from hermes_core.discovery.option_schema import OptionSchema, mark_all
+from hermes_core.redaction.scrubber import SecretScrubber
+from hermes_core.redaction.secrets import find_secrets
 
 if TYPE_CHECKING:
     from hermes_core.discovery.registry import Registry
@@ -29,9 +29,9 @@ def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mappi
     return found
 
 
-def discretion(registry: Registry, kind: str, name: str, options: Mapping[str, Any]) -> Discretion:
+def scrubber_for(registry: Registry, kind: str, name: str, options: Mapping[str, Any]) -> SecretScrubber:
     """Return what takes the secrets of a component's options out of what it says."""
-    return Discretion(find_secrets(mark_secrets(registry, kind, name, options)))
+    return SecretScrubber(find_secrets(mark_secrets(registry, kind, name, options)))
 
 
 def _model(registry: Registry, kind: str, name: str) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.discovery.loader import load_tolerantly
+from hermes_core.discovery.loader import load_plugins_tolerantly
 from hermes_core.discovery.records import PluginState
 from hermes_core.discovery.registry import Registry
 from hermes_core.discovery.settings import PluginSettings
@@ -34,7 +34,7 @@ def main(plugin: str, settings: str, result: str) -> None:
 
         write(step="loading the plugin")
         before = set(sys.modules)
-        registry = load_tolerantly(PluginSettings().with_config(json.loads(settings)), environ=os.environ)
+        registry = load_plugins_tolerantly(PluginSettings().with_config(json.loads(settings)), environ=os.environ)
         record = next(record for record in registry.plugins if record.id == plugin)
         heavy = [name for name in HEAVY if name in sys.modules and name not in before]
         write(plugin=record.to_json(), trace=record.trace, heavy=heavy)

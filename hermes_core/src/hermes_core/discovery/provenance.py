@@ -10,15 +10,15 @@ from typing import Any
 from hermes_core import __version__
 from hermes_core.discovery.components import Component
 from hermes_core.discovery.distributions import fingerprint, installed_version
-from hermes_core.discovery.metadata import CORE
+from hermes_core.discovery.metadata import CORE_DISTRIBUTION
 from hermes_core.discovery.records import FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
     """Return one entry per plugin of the components, sorted by id; the core's own is always there."""
     # Recorded whether or not its plugin is admitted.
-    version = installed_version(CORE) or __version__
-    core = FoundPlugin(distribution=CORE, version=version, name="core", value="hermes_core.plugin")
+    version = installed_version(CORE_DISTRIBUTION) or __version__
+    core = FoundPlugin(distribution=CORE_DISTRIBUTION, version=version, name="core", value="hermes_core.plugin")
     entries = {core.id: _entry(core)}
     used: dict[str, set[str]] = {core.id: set()}
     for component in components:

@@ -12,7 +12,7 @@ from hermes_core.discovery.events import EventDispatcher
 from hermes_core.discovery.hooks import HookManager, call
 from hermes_core.discovery.kinds import KINDS, kind_named
 from hermes_core.discovery.records import PluginRecord, PluginState
-from hermes_core.discovery.requirements import unmet
+from hermes_core.discovery.requirements import unmet_requirements
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.settings import PluginSettings
 from hermes_core.discovery.traces import plugin_error
@@ -189,7 +189,7 @@ class Registry:
         component.is_checked = True
         if not isinstance(component.spec, ComponentSpec) or component.state is ComponentState.READY:
             return
-        missing = unmet(component.spec.requires, self._environ)
+        missing = unmet_requirements(component.spec.requires, self._environ)
         if missing:
             component.state, component.reason = ComponentState.UNAVAILABLE, "; ".join(missing)
         elif component.state is ComponentState.UNAVAILABLE:

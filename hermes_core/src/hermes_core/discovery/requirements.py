@@ -17,7 +17,7 @@ _COMPARISONS: Final = {">=": ge, "~=": ge, "<=": le, ">": gt, "<": lt, "==": eq,
 FORMS: Final = "dist:NAME[>=VERSION], bin:PROGRAM or env:VARIABLE"
 
 
-def unmet(requires: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+def unmet_requirements(requires: Iterable[str], environ: Mapping[str, str]) -> list[str]:
     """Return what is missing, one line each that says how to get it."""
     return [problem for item in requires if (problem := _problem(item, environ)) is not None]
 

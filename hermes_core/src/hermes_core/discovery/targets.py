@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
-from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
-from hermes_core.contracts.secrecy import find_secrets, redact, redact_text
 from hermes_core.discovery.components import Component, ComponentState
-from hermes_core.discovery.conformance import complaints, import_target, resolve
+from hermes_core.discovery.conformance import contract_violations, import_target, resolve
 from hermes_core.discovery.option_schema import OptionSchema
+from hermes_core.redaction.scrubber import SecretScrubber
+from hermes_core.redaction.secrets import find_secrets, redact, redact_text
 from hermes_core.specs import ComponentSpec
 
 Build = Callable[[str, str, Mapping[str, Any]], Any]
@@ -37,7 +37,7 @@ def load(component: Component, protocol: str | None) -> Any:
 
 def check(component: Component, target: Any, protocol: str | None) -> None:
     """Raise `BrokenComponentError` unless the target has the methods its kind's protocol asks for."""
-    if protocol is not None and (lacks := complaints(target, import_target(protocol))):
+    if protocol is not None and (lacks := contract_violations(target, import_target(protocol))):
         _break(component, f"it does not satisfy {protocol.rpartition(':')[2]}: {'; '.join(lacks)}", None)
 
 
@@ -54,7 +54,7 @@ def create(
         return _create(component, target, _arguments(component, model, options), protocol, build)
     except HermesError as error:
         if model is not None:
-            secrets = Discretion(find_secrets(OptionSchema(model).mark(options)))
+            secrets = SecretScrubber(find_secrets(OptionSchema(model).mark(options)))
             component.reason = secrets.text(component.reason)
             secrets.error(error)
         raise

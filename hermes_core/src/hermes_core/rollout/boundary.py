@@ -11,14 +11,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class EscapedError(Exception):
+class PluginEscapeError(Exception):
     """A plugin raised what would have ended the rollout's task or the whole process.
 
     That is `SystemExit`, a cancellation that nobody asked for, or another exception that is no `Exception`.
     """
 
 
-async def contain(work: Awaitable[T]) -> T:
+async def guard_plugin_call(work: Awaitable[T]) -> T:
     """Await a plugin's work; a real cancellation and Ctrl-C pass, everything else comes out as an `Exception`."""
     try:
         return await work
@@ -26,16 +26,16 @@ async def contain(work: Awaitable[T]) -> T:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise EscapedError("CancelledError, though nothing was cancelled") from error
+        raise PluginEscapeError("CancelledError, though nothing was cancelled") from error
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # the plugin boundary: sys.exit() and the outcomes of test frameworks
-        raise EscapedError(f"{type(error).__name__}: {error}") from error
+        raise PluginEscapeError(f"{type(error).__name__}: {error}") from error
 
 
 def error_location(error: BaseException, code: object = None) -> str:
     """Return where an error was raised, by file and line: in the file of an object's class if it came from there."""
-    cause = error.__cause__ if isinstance(error, EscapedError) else error
+    cause = error.__cause__ if isinstance(error, PluginEscapeError) else error
     frames = list(traceback.extract_tb(None if cause is None else cause.__traceback__))
     file = getattr(sys.modules.get(type(code).__module__), "__file__", None)
     frames = [frame for frame in frames if frame.filename == file] or frames

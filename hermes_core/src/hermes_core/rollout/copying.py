@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mappin
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, HermesError, JudgeLostError, WorkspaceError
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.rollout.runtime import to_completion
 
 T = TypeVar("T")
 COPIED = "copied"
@@ -156,7 +156,7 @@ async def _private_directory() -> AsyncIterator[Path]:
             raise JudgeLostError(f"this machine cannot hold what is to be judged: {error}") from error
         raise
     finally:
-        await to_completion(asyncio.to_thread(_delete_tree, folder))
+        await run_uncancelled(asyncio.to_thread(_delete_tree, folder))
 
 
 def _delete_tree(root: Path) -> None:

@@ -8,15 +8,16 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.events import ToolCalled
 from hermes_core.contracts.model import Message, RequestedCall, encode
 from hermes_core.contracts.sandbox import Recoverable
 from hermes_core.contracts.tool import ToolResult
-from hermes_core.rollout.boundary import EscapedError
+from hermes_core.rollout.boundary import PluginEscapeError
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.runtime import BoundTool, Runtime, to_completion
+from hermes_core.rollout.runtime import BoundTool, Runtime
 from hermes_core.tooling.arguments import ArgumentsError, unknown_tool_answer
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class ToolDispatcher:
             # The siblings of a call that failed or was cancelled must not go on behind our back.
             for task in tasks:
                 task.cancel()
-            await to_completion(asyncio.wait(tasks))
+            await run_uncancelled(asyncio.wait(tasks))
             raise
 
     async def _time(self, awaitable: Awaitable[T]) -> T:
@@ -118,7 +119,7 @@ class ToolDispatcher:
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the model's to read
-            text = str(error) if isinstance(error, EscapedError) else f"{type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, PluginEscapeError) else f"{type(error).__name__}: {error}"
             return ToolResult(content=encode({"error": f"Tool execution failed: {text}"}).decode(), error=text)
 
     def _note(self, turn: int, call: RequestedCall, *, error: str, result: str) -> None:

@@ -30,7 +30,7 @@ _GOOD: Final = frozenset({AttemptStatus.OK, AttemptStatus.REPAIRED, AttemptStatu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ParsedReply:
     """One assistant turn.
 
     `complaint` is what to tell the model of its attempts to call a tool that could not be read: without it a turn
@@ -49,13 +49,13 @@ class Turn:
     """Whether the reply looks like a tool call in raw text, and there was no parser to read it."""
 
 
-def interpret(
+def parse_reply(
     reply: ModelReply,
     parser: ToolCallParser | None,
     schemas: Sequence[Any] = (),
     used_ids: dict[str, int] | None = None,
     offered: Collection[str] = (),
-) -> Turn:
+) -> ParsedReply:
     """Read a reply; raw text goes through the parser, if there is one and the server found no calls itself.
 
     A parser knows one message; `used_ids` are the ids of the rollout's earlier calls, which no call may have again,
@@ -67,8 +67,8 @@ def interpret(
         is_cut = reply.finish_reason == "length" and (
             (is_unparsed and bool(offered)) or any(not is_whole(call.arguments) for call in reply.tool_calls[-1:])
         )
-        cut = truncation(reply) if is_cut else None
-        turn = Turn(message=message, calls=reply.tool_calls, content=reply.content, truncation=cut)
+        cut = truncation_notice(reply) if is_cut else None
+        turn = ParsedReply(message=message, calls=reply.tool_calls, content=reply.content, truncation=cut)
         # A server that reads calls itself may hand one that was cut off back as text.
         return replace(turn, is_unparsed=is_unparsed and cut is None, complaint=cut if is_unparsed else None)
     result = parser.parse(reply.content, list(schemas))
@@ -80,9 +80,9 @@ def interpret(
     else:
         message = assistant_message(reply.content, reply.reasoning, ())
     is_cut = reply.finish_reason == "length" and any(item.end >= len(reply.content.rstrip()) for item in bad[-1:])
-    cut, others = (truncation(reply), bad[:-1]) if is_cut else (None, bad)
+    cut, others = (truncation_notice(reply), bad[:-1]) if is_cut else (None, bad)
     complaint = "\n".join(filter(None, [cut, _complaint(others, calls) if others else None])) or None
-    turn = Turn(message=message, calls=calls, content=result.content, malformed=len(bad))
+    turn = ParsedReply(message=message, calls=calls, content=result.content, malformed=len(bad))
     return replace(turn, complaint=complaint, truncation=cut)
 
 
@@ -164,7 +164,7 @@ def assistant_message(content: str | None, reasoning: str | None, calls: Sequenc
     return message
 
 
-def truncation(reply: ModelReply) -> str:
+def truncation_notice(reply: ModelReply) -> str:
     """Say to the model that its reply was cut off in the middle of a call."""
     number = f"{reply.usage.completion_tokens} " if reply.usage.completion_tokens else ""
     where = f"Your reply was cut off at the limit of {number}tokens, in the middle of a tool call that was not made."

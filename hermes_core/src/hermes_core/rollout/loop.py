@@ -10,7 +10,7 @@ from hermes_core.contracts.rollout import StopReason
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.dispatch import ToolDispatcher
-from hermes_core.rollout.interpretation import Turn, interpret
+from hermes_core.rollout.interpretation import ParsedReply, parse_reply
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
 
@@ -49,7 +49,7 @@ class AgentLoop:
         record.count_reply(reply)
         tools, parser = record.spec.group.tools, self._runtime.parser
         schemas = [] if parser is None else [tool.openai_schema() for tool in tools.specs]
-        turn = interpret(reply, parser, schemas, self._used_ids, tools.schemas.names)
+        turn = parse_reply(reply, parser, schemas, self._used_ids, tools.schemas.names)
         record.conversation.append(turn.message)
         if isinstance(self._model, ModelSession):
             self._model.record_message(turn.message)
@@ -63,7 +63,7 @@ class AgentLoop:
             return StopReason.TOKEN_LIMIT if reply.finish_reason == "length" else StopReason.FINAL_ANSWER
         return self._over_budget(len(turn.calls)) or await self._act(turn)
 
-    async def _act(self, turn: Turn) -> StopReason | None:
+    async def _act(self, turn: ParsedReply) -> StopReason | None:
         lost = turn.truncation if turn.complaint is None else None
         for message in await self._dispatcher.run(self._record.turns, turn.calls, lost=lost):
             self._record.conversation.append(message)

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.tool import RuntimeService, Tool, ToolResult
-from hermes_core.rollout.boundary import contain
+from hermes_core.rollout.boundary import guard_plugin_call
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.rollout.sync_context import SyncToolContext
@@ -46,10 +47,12 @@ class BoundTool:
     async def invoke(self, arguments: dict[str, Any], context: RolloutContext) -> ToolResult:
         """Call it; raises what the tool raises."""
         if self._is_async:
-            result: Any = await contain(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
+            result: Any = await guard_plugin_call(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
         else:
             sync = SyncToolContext(context)
-            result = await contain(self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync)))
+            result = await guard_plugin_call(
+                self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
+            )
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
                 f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
@@ -117,7 +120,7 @@ class Runtime:
                 backend, self._backend = self._backend, None
                 stack.push_async_callback(backend.aclose)
             for service in self._services.values():
-                stack.push_async_callback(contain, service.aclose())
+                stack.push_async_callback(guard_plugin_call, service.aclose())
 
     @property
     def backend(self) -> TerminalBackend:
@@ -145,7 +148,7 @@ class Runtime:
         async with AsyncExitStack() as stack:
             # All are named before the first is waited for: meanwhile another rollout may ask for one more.
             for service in self._services.values():
-                stack.push_async_callback(contain, service.release(rollout_id, sandbox_id))
+                stack.push_async_callback(guard_plugin_call, service.release(rollout_id, sandbox_id))
 
     @property
     def parser(self) -> ToolCallParser | None:
@@ -171,7 +174,7 @@ class Runtime:
 
     def sandbox_for(self, task: Task, *, rollout_id: str) -> SandboxSpec:
         """Return what a task's sandbox must be: the run's spec with the task's own fields."""
-        return override(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
+        return merge_sandbox_spec(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
 
     def judge_sandbox(self, task: Task, *, rollout_id: str) -> SandboxSpec:
         """Return what a sandbox of its verifiers must be: with root in it where the task asks and the backend can."""
@@ -189,7 +192,7 @@ class Runtime:
 
     async def _open(self, spec: SandboxSpec) -> Sandbox:
         try:
-            return await contain(self.backend.open(spec))
+            return await guard_plugin_call(self.backend.open(spec))
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary: whatever a backend raises, no sandbox is to be had
@@ -209,7 +212,7 @@ class Runtime:
         try:
             yield sandbox
         finally:
-            await to_completion(self._close(sandbox, spec.rollout_id))
+            await run_uncancelled(self._close(sandbox, spec.rollout_id))
 
     async def _close(self, sandbox: Sandbox, rollout_id: str | None) -> None:
         try:
@@ -219,7 +222,7 @@ class Runtime:
             await sandbox.aclose()
 
 
-def override(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
+def merge_sandbox_spec(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
     """Return the run's sandbox spec with a task's own fields; an unknown one is a `ConfigError`.
 
     A task's wish gives way to what the run itself asks for.
@@ -230,21 +233,3 @@ def override(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | 
     settled = {name for name in wishes.difference(spec.wishes) if getattr(spec, name) is not None}
     wanted = {name: value for name, value in fields.items() if name not in settled}
     return dataclasses.replace(spec, **{**wanted, "wishes": tuple(sorted(wishes - settled)), "rollout_id": rollout_id})
-
-
-async def to_completion(awaitable: Any) -> None:
-    """Await something to its end even if the caller is cancelled meanwhile, then pass the cancellation on."""
-    task = asyncio.ensure_future(awaitable)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:  # noqa: BLE001 - the task's own error is raised below, from its result
-            break
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # mark it as seen; the cancellation matters more
-        raise cancelled
-    task.result()

@@ -53,7 +53,7 @@ class Seal:
         except Exception as error:  # noqa: BLE001 - the plugin boundary: whatever it raises, there will be no reward
             return cls(problem=error)
         seal = cls(_sources=tuple(sources), _places=tuple(dict.fromkeys(places)))
-        seal.inputs = await asyncio.to_thread(hashes, seal._sources)
+        seal.inputs = await asyncio.to_thread(hash_files, seal._sources)
         if sandbox is not None:
             seal.protected = await _states(sandbox, seal._places)
         return seal
@@ -62,7 +62,7 @@ class Seal:
         """Raise what a verifier that cannot be asked has raised, `VerifierError` for a changed file of this machine."""
         if self.problem is not None:
             raise self.problem
-        now = await asyncio.to_thread(hashes, self._sources)
+        now = await asyncio.to_thread(hash_files, self._sources)
         if changed := _differences(self.inputs, now):
             raise VerifierError(
                 f"{changed[0]} was changed while the rollout ran; the verifier reads it",
@@ -96,7 +96,7 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[st
     return [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
 
 
-def hashes(sources: Iterable[Path]) -> dict[str, str]:
+def hash_files(sources: Iterable[Path]) -> dict[str, str]:
     """Return the hash of each path, and of all that is below it where it is a directory."""
     found: dict[str, str] = {}
     for source in sources:

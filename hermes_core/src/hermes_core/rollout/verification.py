@@ -22,7 +22,7 @@ from hermes_core.contracts.errors import (
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout.boundary import EscapedError, contain, error_location
+from hermes_core.rollout.boundary import PluginEscapeError, error_location, guard_plugin_call
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.control import is_about_data, is_suspect, is_workspace_error, works_untouched
 from hermes_core.rollout.copying import await_answer
@@ -161,14 +161,14 @@ class _Judge:
             # Before its time begins: what a rollout leaves to be copied is not to cost the verifier that.
             context = await self._places.at(spec, access)
             async with timer:
-                return await contain(self._call(spec, verifier, access, context, timer))
+                return await guard_plugin_call(self._call(spec, verifier, access, context, timer))
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
             if isinstance(error, TimeoutError) and timer.expired():
                 said, hint = f"took more than {self._limit:g} s", "raise verifier_timeout, or make the verifier faster"
                 raise VerifierTimeoutError(f"verifier {spec.name!r} {said}", hint=hint) from error
-            said = str(error) if isinstance(error, EscapedError) else f"{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, PluginEscapeError) else f"{type(error).__name__}: {error}"
             kind = NoVerdictError if is_about_data(error) else VerifierError
             raise kind(f"verifier {spec.name!r} raised {said} ({error_location(error, verifier)})") from error
 

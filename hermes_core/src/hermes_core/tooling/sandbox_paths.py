@@ -5,7 +5,7 @@ from __future__ import annotations
 from hermes_core.contracts.sandbox import Sandbox
 
 
-async def expand(path: str, sandbox: Sandbox) -> str:
+async def expand_home(path: str, sandbox: Sandbox) -> str:
     """Replace a leading `~` by the sandbox's home; file calls take a path literally."""
     if "\0" in path:
         raise FileNotFoundError(2, "a path cannot hold a NUL character", path)

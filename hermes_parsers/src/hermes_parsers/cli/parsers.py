@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hermes_core.discovery import Registry
-    from hermes_core.discovery.settings import PluginSettings
+    from hermes_core.discovery import PluginSettings, Registry
     from hermes_core.specs import Declaration
 
 
@@ -116,7 +115,7 @@ def _list(registry: Registry, *, as_json: bool) -> int:
         return 0
     _print_list(found)
     for conflict in conflicts:
-        from hermes_core.discovery.failures import conflict_text
+        from hermes_core.discovery import conflict_text
 
         name = f"parser:{conflict.name}"
         sys.stdout.write(f"CONFLICT {name}: {conflict_text(name, conflict.plugins)}\n")

@@ -30,7 +30,7 @@ class Screen:
 
     def escape(self, text: object, limit: int = _WIDTH) -> str:
         """Return foreign text as one printable line: control codes are shown, not sent."""
-        from hermes_core.cli.display_text import one_line
+        from hermes_core.cli import one_line
 
         return one_line(str(text).replace("\n", "\\n").translate(_SHOWN_NOT_SENT), limit, encoding=self._encoding)
 

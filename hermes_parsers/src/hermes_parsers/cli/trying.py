@@ -101,7 +101,7 @@ class _Printer:
 
     def print(self, name: str, mode: str, result: ParseResult, streamed: _Streamed | None) -> None:
         """Print segments, attempts, calls and, if it was streamed, events."""
-        from hermes_core.cli.display_text import plural
+        from hermes_core.cli import plural
 
         counts = f"{plural(len(result.calls), 'call')} of {plural(len(result.attempts), 'attempt')}"
         self._screen.line(self._screen.paint(f"{self._screen.escape(name)} ({mode}): {counts}", "strong"))

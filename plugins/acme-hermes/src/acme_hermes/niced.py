@@ -17,15 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from acme_hermes.plugin import NICED
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import (
-    PROCESSES,
-    PYTHON_FLAGS,
-    AgentBackend,
-    AgentStream,
-    SandboxHost,
-    kill_processes,
-    remove_group,
-)
+from hermes_sandbox.backends import PROCESSES, PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost
+from hermes_sandbox.local import kill_processes, remove_group
 
 _GRACE: Final = 10.0
 """Seconds the agent has to end everything below it once its input is closed."""

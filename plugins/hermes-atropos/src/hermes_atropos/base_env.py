@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from hermes_atropos import AgentResult
 from hermes_atropos.author_code.bridge import bridged
 from hermes_atropos.author_code.legacy_loop import OWN_TOOLS, legacy_tools, mark_own
 from hermes_atropos.compat import BaseEnv
@@ -29,7 +30,7 @@ from hermes_atropos.trainer.group_sink import Outlet
 from hermes_atropos.trainer.reporting import ReportingMixin
 from hermes_core.contracts.errors import Blame, ConfigError
 from hermes_core.contracts.model import Message, ModelClient
-from hermes_core.contracts.rollout import AgentResult, Failure, RolloutOutcome
+from hermes_core.contracts.rollout import Failure, RolloutOutcome
 from hermes_core.contracts.tokens import IGNORED
 from hermes_core.rollout import GroupPlan, run_rollout
 
@@ -245,7 +246,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     async def _play_rollout(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)
-        outcome = self._workshop.discretion.outcome(await self._run(place, model))
+        outcome = self._workshop.scrubber.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settle(outcome))
         item_play = ITEM.get()
         if item_play is not None:

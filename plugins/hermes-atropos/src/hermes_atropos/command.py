@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from hermes_atropos.compat import APIServerConfig
 from hermes_atropos.config import nearest
 from hermes_atropos.config_redaction import redact_config
-from hermes_core.cli.end_signals import end_signals
+from hermes_core.cli import end_signals
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
-from hermes_core.contracts.secrecy import quote_value, redact
-from hermes_runner.config import load_config
+from hermes_core.redaction import quote_value, redact
+from hermes_runner import load_config
 
 if TYPE_CHECKING:
     from hermes_atropos.base_env import HermesAgentBaseEnv

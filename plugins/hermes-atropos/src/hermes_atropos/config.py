@@ -15,9 +15,8 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Ref
-from hermes_core.tooling.budget import ResultBudget
-from hermes_runner.config import Action, PluginConfig
-from hermes_runner.policy import Policy
+from hermes_core.tooling import ResultBudget
+from hermes_runner import Action, PluginConfig, Policy
 
 FailedRollouts = Literal["replace", "shrink", "reject"]
 Protocol = Literal["auto", "vllm", "sglang", "atropos"]
@@ -173,7 +172,7 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
 
     def rollout_policy(self) -> Policy:
         """Return what becomes of a rollout for the cause it ended by."""
-        from hermes_runner.config import DEFAULT_POLICY
+        from hermes_runner import DEFAULT_POLICY
 
         for cause in self.policy:
             if cause not in DEFAULT_POLICY:

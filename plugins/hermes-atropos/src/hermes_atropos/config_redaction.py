@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import find_secrets, redact
-from hermes_core.discovery import Registry, load_plugins
-from hermes_core.discovery.option_secrets import mark_secrets
+from hermes_core.discovery import Registry, load_plugins, mark_secrets
+from hermes_core.redaction import SecretScrubber, find_secrets, redact
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -33,11 +31,11 @@ def redact_config(config: HermesAgentEnvConfig) -> dict[str, Any]:
     }
 
 
-def discretion_of(config: HermesAgentEnvConfig, servers: Sequence[BaseModel], registry: Registry) -> Discretion:
+def scrubber_of(config: HermesAgentEnvConfig, servers: Sequence[BaseModel], registry: Registry) -> SecretScrubber:
     """Return what takes the secrets of a configuration and of its model servers out of what an engine says."""
     said = [server.model_dump(mode="json") for server in servers]
     values = {name: item for name, item in _mark_secrets(config, registry).items() if name not in _READ_BY_MODEL}
-    return Discretion(find_secrets(values) | find_secrets(said))
+    return SecretScrubber(find_secrets(values) | find_secrets(said))
 
 
 def _mark_secrets(config: HermesAgentEnvConfig, registry: Registry | None) -> dict[str, Any]:

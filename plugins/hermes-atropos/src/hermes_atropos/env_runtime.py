@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from hermes_atropos.author_code.reward import Compute, RewardRegistry
 from hermes_atropos.config import HermesAgentEnvConfig
-from hermes_atropos.config_redaction import discretion_of
+from hermes_atropos.config_redaction import scrubber_of
 from hermes_atropos.groups.ledger import Ledger
 from hermes_atropos.groups.planning import Planner
 from hermes_atropos.model_servers.model_pool import Fleet, Lane, RecordingFleet, open_fleet
@@ -24,7 +24,7 @@ from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
-from hermes_models.embedded.nop import NopModel
+from hermes_models import NopModel
 
 logger = logging.getLogger(__name__)
 _MANY = 1_000_000
@@ -33,7 +33,7 @@ _MANY = 1_000_000
 class Workshop:
     """What the rollouts of one environment share. Belongs to one event loop; two of them share nothing.
 
-    `testing` puts a model in the servers' place that answers without a server. `discretion` takes the secrets of the
+    `testing` puts a model in the servers' place that answers without a server. `scrubber` takes the secrets of the
     configuration out of what an engine says.
     """
 
@@ -50,7 +50,7 @@ class Workshop:
     ) -> None:
         self.configs = server_list(server_configs, slurm=slurm)
         registry = load_plugins(config.plugin_settings())
-        self.discretion = discretion_of(config, self.configs, registry)
+        self.scrubber = scrubber_of(config, self.configs, registry)
         model = build_model() or (NopModel() if testing else None)
         self.fleet = open_fleet(config, self.configs, registry) if model is None else _fleet_of(model)
         rewarding = RewardRegistry(
@@ -76,7 +76,7 @@ class Workshop:
         try:
             await self.runtime.backend.check(self.runtime.sandbox_spec)
         except HermesError as error:
-            self.discretion.error(error)
+            self.scrubber.error(error)
             raise
         self._warn_of_root()
 

@@ -16,7 +16,7 @@ from token_server import Sampled, TokenServer, serving_tokens
 
 from hermes_atropos import AtroposAgent, HermesAgentBaseEnv, HermesAgentLoop
 from hermes_core.contracts.errors import HermesError
-from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens import ChatTokenizer
 
 REASONING = TEMPLATE.replace(
     "{% if thinking %}<think>\n{% endif %}", "{% if reasoning_effort %}<think>{{ reasoning_effort }}\n{% endif %}"

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from hermes_atropos import APIServerConfig, ToolCall, ToolResult
-from hermes_atropos.agent.agent import AgentConfig, AgentResult
 from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
+from hermes_atropos.agent.results import AgentConfig, AgentResult
 
 Item = dict[str, Any]
 

@@ -25,9 +25,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_pool import OptionNames, PoolOptions, SlotPool
-from hermes_sandbox import AgentBackend, SandboxHost
-from hermes_sandbox.backend.slot_uids import slot_of
-from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.backends import AgentBackend, Lease, SandboxHost, slot_fields
 
 _USES: Final = 16
 """How many times over a shared container is filled before it is replaced."""
@@ -88,11 +86,12 @@ class NomadBackend(AgentBackend):
         fleet.begin, fleet.end = self._lease_job, self._release_job
         return fleet
 
-    def _with_level(self, spec: SandboxSpec) -> SandboxSpec:
+    def with_level(self, spec: SandboxSpec) -> SandboxSpec:
+        """Return the spec with a level; under Apptainer `container`, where it leaves that to the backend."""
         # Slots need users of their own, which Apptainer without privileges has not.
         if spec.isolation is None and self.options.driver == "singularity":
             return dataclasses.replace(spec, isolation="container")
-        return super()._with_level(spec)
+        return super().with_level(spec)
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what one of several slots cannot have alone, and what Apptainer under Nomad cannot enforce."""
@@ -135,11 +134,11 @@ class NomadBackend(AgentBackend):
 
     def _fields(self, host: AllocationHost, sandbox_id: str, number: int) -> dict[str, Any]:
         if self.options.driver == "singularity":
-            return slot_of(self.options.workspace, sandbox_id, None)
+            return slot_fields(self.options.workspace, sandbox_id, None)
         # Users that other containers of the node have too are bound by their container alone.
         processes = None if self.options.first_uid is None else 0
         uid = host.first_uid + number
-        return slot_of(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
+        return slot_fields(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
 
     async def _container(self, spec: SandboxSpec, slots: int, image: str, *, uses: int) -> AllocationHost:
         host = AllocationHost(self._fleet, self.api, spec, self.options, slots=slots, image=image)
@@ -156,7 +155,7 @@ class NomadBackend(AgentBackend):
     async def _lease_job(self) -> None:
         spec = SandboxSpec()
         handle = {**self.handle(spec, self.run_id), "whole": True}
-        terms = dataclasses.replace(self._terms(spec, self.run_id), handle=handle)
+        terms = dataclasses.replace(self.lease_terms(spec, self.run_id), handle=handle)
         self._job_lease = Lease.of_terms(terms)
         self._job_leases = self.leases
         await self._job_leases.take(terms)

@@ -17,7 +17,7 @@ from hermes_backend_nomad.failures import (
     NomadUnreachableError,
 )
 from hermes_backend_nomad.reading import newest, placement_error, why_not_running
-from hermes_sandbox.protocol.cancellation import complete
+from hermes_core.cancellation import run_uncancelled
 
 _FIRST_LOOK: Final = 0.05
 _SLOWEST_LOOK: Final = 1.0
@@ -99,13 +99,13 @@ class Fleet:
             async with asyncio.timeout(self._start_timeout):
                 return await self._await_running(name, since, image)
         except TimeoutError as error:
-            await complete(self.stop(name))
+            await run_uncancelled(self.stop(name))
             raise ContainerStartError(
                 f"{name} of job {self.job_id} does not run after {self._start_timeout:g} s",
                 hint="raise start_timeout where images are large; nomad job status says what it waits for",
             ) from error
         except BaseException:
-            await complete(self.stop(name))
+            await run_uncancelled(self.stop(name))
             raise
 
     async def stop(self, name: str) -> None:

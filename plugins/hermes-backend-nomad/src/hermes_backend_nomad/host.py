@@ -15,13 +15,17 @@ from hermes_backend_nomad.reading import ending
 from hermes_backend_nomad.stream import ExecStream, run
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox import PYTHON_FLAGS, AgentStream
-from hermes_sandbox.backend.ownership_scripts import program_to_lock, program_to_share
-from hermes_sandbox.backend.recycled_host import WornPlace
-from hermes_sandbox.backend.slot_uids import first_uid
+from hermes_sandbox.backends import (
+    PYTHON_FLAGS,
+    AgentStream,
+    RecycledHost,
+    first_uid,
+    make_readonly_script,
+    shared_dir_script,
+)
 
 
-class AllocationHost(WornPlace):
+class AllocationHost(RecycledHost):
     """A container that Nomad runs for this process.
 
     Args:
@@ -64,7 +68,7 @@ class AllocationHost(WornPlace):
         """Start a Python inside over `alloc exec`."""
         if self._allocation is None:
             await self.create()
-        program = program_to_share(self.workspace) + PYTHON_FLAGS[-1]
+        program = shared_dir_script(self.workspace) + PYTHON_FLAGS[-1]
         websocket = await self._exec([*PYTHON_FLAGS[:-1], program])
         window = self._options.tool_batch_window_ms / 1000
         stream = ExecStream(websocket, self._explain, window=window)
@@ -76,7 +80,7 @@ class AllocationHost(WornPlace):
         Raises:
             NomadError: It did not work.
         """
-        websocket = await self._exec(["-I", "-S", "-E", "-c", program_to_lock(folder, identity)])
+        websocket = await self._exec(["-I", "-S", "-E", "-c", make_readonly_script(folder, identity)])
         code, said = await run(websocket, self._explain, timeout=self._options.setup_timeout)
         if code != 0:
             raise NomadError(f"a workspace cannot be made read-only: exit code {code}: {said}")

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from hermes_core.contracts.secrecy import redact_address
-from hermes_sandbox.backend.options import AgentOptions, InsidePath, Seconds
+from hermes_core.redaction import redact_address
+from hermes_sandbox.backends import AgentOptions, InsidePath, Seconds
 
 REQUESTS: Final = 8
 """Connections to Nomad that are kept for requests."""

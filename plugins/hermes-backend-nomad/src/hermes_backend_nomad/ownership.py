@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, owner_is_dead
+from hermes_sandbox.backends import OWNER_FIELDS, Lease, owner_is_dead
 
 RUN: Final = "hermes_run"
 _PREFIX: Final = "hermes_"

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_sandbox.backend.recycled_host import UserSlot
-from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+from hermes_sandbox.backends import AgentSlot, SlotRequest, UserSlot
 
 
 class ContainerSlot(UserSlot):

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from hermes_sandbox import AgentStream
-from hermes_sandbox.protocol.push_reader import PushedReader
+from hermes_sandbox.backends import AgentStream, CallbackReader
 
 _PIECE: Final = 1 << 15
 """Bytes of one frame; Nomad copies frames as a whole several times."""
@@ -38,7 +37,7 @@ Explain = Callable[[], Awaitable[str | None]]
 
 
 class _Flow:
-    """Holds the reading of frames back while nobody takes what they carry; the transport of a `PushedReader`."""
+    """Holds the reading of frames back while nobody takes what they carry; the transport of a `CallbackReader`."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -79,7 +78,7 @@ class ExecStream:
         window: float = 0.0,
         heartbeat: float = HEARTBEAT,
     ) -> None:
-        self.reader = PushedReader()
+        self.reader = CallbackReader()
         self.exit_code: int | None = None
         self._websocket = websocket
         self._explain = explain

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.local.cgroups import ControlGroups, Group
-from hermes_sandbox.local.limits import plan_limits
+from hermes_sandbox.local import ControlGroups, Group, plan_limits
 
 _SYSTEM = [
     "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",

@@ -14,7 +14,7 @@ from nomad_containers import Container
 from nomad_shapes import EVALUATION, EVENT, JOB, LISTED, METRICS, SINGLE
 
 from hermes_backend_nomad.options import DOCKER_KEYS
-from hermes_sandbox.local.cgroups import ControlGroups
+from hermes_sandbox.local import ControlGroups
 
 PULL = (
     'Failed to pull `{}`: API error (500): Get "https://registry-1.docker.io/v2/": dial tcp: lookup '

@@ -7,8 +7,7 @@ from typing import Final
 
 from hermes_backend_ray.host import HostActor
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox import AgentStream
-from hermes_sandbox.protocol.push_reader import PushedReader
+from hermes_sandbox.backends import AgentStream, CallbackReader
 
 _HIGH: Final = 1 << 20
 """Bytes that may wait to be sent before writers have to."""
@@ -32,7 +31,7 @@ class CallStream:
         self._more = asyncio.Event()
         self._closing = False
         self._broken: OSError | None = None
-        reader = PushedReader()
+        reader = CallbackReader()
         self._reading = asyncio.ensure_future(self._receive(reader))
         self._writing = asyncio.ensure_future(self._send())
         self.stream = AgentStream(reader, self)
@@ -70,7 +69,7 @@ class CallStream:
         """Wait until the end has been sent."""
         await asyncio.wait((self._writing,))
 
-    async def _receive(self, reader: PushedReader) -> None:
+    async def _receive(self, reader: CallbackReader) -> None:
         problem: OSError | None = None
         try:
             while data := await self._host.call("read", self._number):

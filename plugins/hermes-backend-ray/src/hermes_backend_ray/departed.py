@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox.remote import Ended, Program
+from hermes_sandbox.remote import CompletedCommand, RemoteProgram
 
 
 class Departed:
@@ -14,12 +14,12 @@ class Departed:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
         """Say that it is done: what ran there has ended, and Ray has no way to the machine's files."""
         del command, data, timeout
-        return Ended(0, b"", "")
+        return CompletedCommand(0, b"", "")
 
-    async def start(self, command: str) -> Program:
+    async def start(self, command: str) -> RemoteProgram:
         """Refuse; raises `SandboxLostError`."""
         del command
         raise SandboxLostError(f"{self.name} is no part of the cluster any more")

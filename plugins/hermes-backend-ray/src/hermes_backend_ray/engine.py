@@ -23,7 +23,7 @@ from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState
-from hermes_runner.run.models import is_embedded
+from hermes_runner import is_embedded
 
 if TYPE_CHECKING:
     from hermes_core.contracts.errors import HermesError

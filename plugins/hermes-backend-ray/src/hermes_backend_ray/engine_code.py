@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core import __version__
-from hermes_core.discovery import PluginState
-from hermes_core.discovery.metadata import CORE
-from hermes_core.discovery.records import PluginRecord
+from hermes_core.discovery import CORE_DISTRIBUTION, PluginRecord, PluginState
 from hermes_core.specs import ComponentSpec
 
 _SHOWN: Final = 12
@@ -26,9 +24,9 @@ def loaded_code(plugins: Iterable[PluginRecord]) -> dict[str, str]:
     rollouts. Reads some megabytes: call it once, and in a thread.
     """
     digests: dict[str, str] = {}
-    found = {CORE: f"{__version__} (code {_digest_of({'hermes_core'}, digests)})"}
+    found = {CORE_DISTRIBUTION: f"{__version__} (code {_digest_of({'hermes_core'}, digests)})"}
     for record in plugins:
-        if record.state is PluginState.LOADED and record.found.distribution != CORE:
+        if record.state is PluginState.LOADED and record.found.distribution != CORE_DISTRIBUTION:
             own = [] if record.found.path is None else [_digest([("", Path(record.found.path))])]
             code = _combine([*own, _digest_of(set(_modules(record)), digests)])
             found[record.id] = f"{record.found.version} (code {code})".lstrip()

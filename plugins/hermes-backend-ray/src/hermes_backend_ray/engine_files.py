@@ -9,8 +9,7 @@ from typing import Final
 
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.seals import Seal, hashes
+from hermes_core.rollout import Runtime, Seal, hash_files
 
 _DOCKERFILE: Final = "dockerfile"
 
@@ -43,7 +42,7 @@ def _image(image: str) -> Files:
     scheme, _, rest = image.rpartition(":")
     path = Path(rest)
     if scheme == _DOCKERFILE:
-        return hashes((path.parent,))
+        return hash_files((path.parent,))
     if "/" not in rest or not path.is_file():
         return {}
     return {rest: f"{path.stat().st_size} bytes"}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ray.exceptions import RayError
 
 from hermes_backend_ray.engine_wire import News, key_of, pack, rebuilt, unpack
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import EngineLostError, TaskError
-from hermes_core.rollout import to_completion
 
 if TYPE_CHECKING:
     from hermes_backend_ray.engine_options import EngineOptions
@@ -68,7 +68,7 @@ class WorkerLink:
             await self._send(self.actor.begin.remote(key, payload))
             kind, _, content = await asyncio.shield(future)
         except asyncio.CancelledError:
-            await to_completion(self._cancel(key, future))
+            await run_uncancelled(self._cancel(key, future))
             raise
         finally:
             self._pending.pop(key, None)

@@ -10,7 +10,7 @@ from hermes_core.contracts import errors
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import BackendError, HermesError, UserError
 from hermes_core.contracts.rollout import RolloutOutcome
-from hermes_runner.run.scheduling import unkept
+from hermes_runner import replacement_outcome
 
 Kind = Literal["turn", "event", "note", "done", "raised", "cancelled"]
 News = tuple[Kind, str, Any]
@@ -35,7 +35,7 @@ def pack_outcome(outcome: RolloutOutcome) -> bytes:
     try:
         return pack(outcome)
     except Exception as error:  # noqa: BLE001 - pickling runs code of whatever object it meets
-        return pack(unkept(outcome, error))
+        return pack(replacement_outcome(outcome, error))
 
 
 def key_of(rollout_id: str, attempt: int) -> str:

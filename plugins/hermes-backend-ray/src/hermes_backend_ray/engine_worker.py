@@ -18,9 +18,8 @@ from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
-from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_core.discovery.metadata import scan
-from hermes_runner.run.local_engine import LocalEngine
+from hermes_core.discovery import PluginSettings, Registry, load_plugins, scan_entry_points
+from hermes_runner import LocalEngine
 
 T = TypeVar("T")
 
@@ -152,7 +151,7 @@ class RolloutWorker:
 
         async def load() -> dict[str, Any]:
             # A plugin that is not here must be found missing by its version, and not end the loading of the others.
-            here = {found.id for found in await asyncio.to_thread(scan)}
+            here = {found.id for found in await asyncio.to_thread(scan_entry_points)}
             allow = [name for name in plugins["allow"] if name in here]
             settings = PluginSettings().with_config({**plugins, "allow": allow})
             self._registry = await asyncio.to_thread(load_plugins, settings, environ=os.environ)

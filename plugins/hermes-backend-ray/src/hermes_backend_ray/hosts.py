@@ -14,8 +14,8 @@ from hermes_backend_ray.host import HostActor
 from hermes_backend_ray.link import RayLink
 from hermes_backend_ray.nodes import Node, alive_nodes, fit_nodes
 from hermes_backend_ray.options import RayOptions
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox.protocol.cancellation import complete
 
 _IDLE: Final = 60.0
 """Seconds for which an actor is kept that no place needs."""
@@ -43,7 +43,7 @@ class Hosts:
             if address is not None:
                 options = options.model_copy(update={"address": address})
             if self.address is None or address is not None:
-                self.address = await complete(asyncio.to_thread(attach, options, self))
+                self.address = await run_uncancelled(asyncio.to_thread(attach, options, self))
             return self.address
 
     async def link(self) -> RayLink:
@@ -138,7 +138,7 @@ class Hosts:
             await asyncio.wait(set(self._ending))
         if self.address is not None:
             self.address = None
-            await complete(asyncio.to_thread(detach, self))
+            await run_uncancelled(asyncio.to_thread(detach, self))
 
 
 def _useless(starting: asyncio.Task[HostActor]) -> bool:

@@ -14,12 +14,10 @@ from hermes_backend_ray.host import HostActor
 from hermes_backend_ray.node_actor import TOKEN
 from hermes_backend_ray.options import Stream
 from hermes_backend_ray.reader import NodeReader
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox import AgentStream
-from hermes_sandbox.protocol.cancellation import complete
-from hermes_sandbox.protocol.client import Abortable
-from hermes_sandbox.protocol.push_reader import open_pushed
-from hermes_sandbox.remote import Ended
+from hermes_sandbox.backends import Abortable, AgentStream, open_callback_reader
+from hermes_sandbox.remote import CompletedCommand
 
 _CONNECT: Final = 15.0
 """Seconds in which a node must have accepted a connection."""
@@ -108,7 +106,7 @@ class RayLink:
         for transport in self._transports:
             _abort(transport)
 
-    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
         """Run a program to its end; raises `SandboxLostError` when the node goes or it takes too long."""
         self._check()
         try:
@@ -119,7 +117,7 @@ class RayLink:
         if answer is None:
             raise SandboxLostError(f"{self.name} did not finish within {timeout:g} s")
         status, output, complaint = answer
-        return Ended(status, output, complaint.decode(errors="replace").strip())
+        return CompletedCommand(status, output, complaint.decode(errors="replace").strip())
 
     def _check(self) -> None:
         if self._closed:
@@ -128,7 +126,7 @@ class RayLink:
     async def start(self, command: str) -> RayProgram:
         """Start a program that talks to the caller until its input ends."""
         self._check()
-        return await complete(self._start(command))
+        return await run_uncancelled(self._start(command))
 
     async def _start(self, command: str) -> RayProgram:
         token = os.urandom(TOKEN) if self._kind == "socket" else b""
@@ -160,7 +158,7 @@ class RayLink:
         try:
             async with asyncio.timeout(_CONNECT):
                 sock = await _dial(address)
-            reader, writer = await open_pushed(sock, NodeReader(self.host, number))
+            reader, writer = await open_callback_reader(sock, NodeReader(self.host, number))
         except (OSError, TimeoutError) as error:
             if sock is not None:
                 sock.close()

@@ -7,13 +7,13 @@ from typing import Final
 
 from hermes_backend_ray.host import HostActor
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.protocol.push_reader import PushedReader
+from hermes_sandbox.backends import CallbackReader
 
 _EXPLAIN: Final = 3.0
 """Seconds that an end waits for its reason; Ray knows of a killed actor at once, of a killed node after about two."""
 
 
-class NodeReader(PushedReader):
+class NodeReader(CallbackReader):
     """A connection that breaks says nothing of why, so the actor is asked: the program may have ended, or the node."""
 
     def __init__(self, host: HostActor, number: int) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_runner.config import RunConfig
-from hermes_runner.run.run import Run, RunResult
+from hermes_runner import Run, RunConfig, RunResult
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"

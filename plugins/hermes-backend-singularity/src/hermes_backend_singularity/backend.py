@@ -21,14 +21,8 @@ from hermes_backend_singularity.spython_calls import instance_names
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import AgentBackend, SandboxHost
-from hermes_sandbox.backend.shell_sandbox import refuse_plain
-from hermes_sandbox.leases.book import Lease
-from hermes_sandbox.local.cgroups import ControlGroups, Group
-from hermes_sandbox.local.files import delete_tree
-from hermes_sandbox.local.limits import Limits, plan_limits
-from hermes_sandbox.local.tmpfs import mount_sized
-from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.backends import AgentBackend, Lease, SandboxHost, refuse_without_agent, system_error
+from hermes_sandbox.local import ControlGroups, Group, Limits, delete_tree, mount_sized, plan_limits
 
 _FACTS: Final = "id -u; sed -n 's/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*//p' /proc/self/status"
 
@@ -119,23 +113,23 @@ class SingularityBackend(AgentBackend):
         host.on_no_python = lambda *found: self._without_python.__setitem__(image.path, found)
         if image.path in self._without_python and host.serves_plain:
             host.without_python, host.environment = self._without_python[image.path]
-            refuse_plain(spec, host.without_python)
+            refuse_without_agent(spec, host.without_python)
         await self._furnish(spec, sandbox_id, root, limits)
         try:
             if group is not None:
                 group.create(limits.settings)
         except OSError as error:
             await delete_tree(root)
-            raise failure("the sandbox's control group cannot be made", error) from error
+            raise system_error("the sandbox's control group cannot be made", error) from error
         return host
 
     async def _furnish(self, spec: SandboxSpec, sandbox_id: str, root: Path, limits: Limits) -> None:
         try:
-            await asyncio.to_thread(_make_root, root, limits.disk, self._lease(spec, sandbox_id))
+            await asyncio.to_thread(_make_root, root, limits.disk, self.lease_for(spec, sandbox_id))
         except OSError as error:
             await delete_tree(root)
             hint = "set the backend's option scratch_dir to a writable directory with room"
-            raise failure(f"the sandbox's directory {root} cannot be made", error, hint) from error
+            raise system_error(f"the sandbox's directory {root} cannot be made", error, hint) from error
         except SandboxRefusedError:
             await delete_tree(root)
             raise

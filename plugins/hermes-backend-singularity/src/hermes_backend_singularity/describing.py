@@ -8,7 +8,7 @@ from typing import Any
 from hermes_backend_singularity.images import Image
 from hermes_backend_singularity.launching import as_root, capabilities
 from hermes_backend_singularity.options import SingularityOptions
-from hermes_sandbox.local.limits import Limits
+from hermes_sandbox.local import Limits
 
 
 def describe(options: SingularityOptions, image: Image, version: str, limits: Limits) -> dict[str, Any]:

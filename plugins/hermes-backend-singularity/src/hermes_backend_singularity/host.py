@@ -26,14 +26,11 @@ from hermes_backend_singularity.launching import (
 from hermes_backend_singularity.marks import end_marked, forget_instance
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.program import Program
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox import AgentStream, SandboxHost
-from hermes_sandbox.agent.processes import MARKER, read_table, with_descendants
-from hermes_sandbox.local.cgroups import Group
-from hermes_sandbox.local.files import delete_tree
-from hermes_sandbox.protocol.agent_process import AgentProcess
-from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.backends import AgentStream, SandboxHost
+from hermes_sandbox.local import MARKER, AgentProcess, Group, delete_tree, read_table, with_descendants
 
 _GRACE: Final = 3.0
 _NO_PROGRAM: Final = re.compile(r'"?([^"\s:]+)"?: executable file not found')
@@ -203,7 +200,7 @@ class InstanceHost(SandboxHost):
 
     async def _variables(self) -> dict[str, str]:
         seconds = self._options.setup_timeout
-        ran = await complete(asyncio.to_thread(self._program.run, variable_arguments(self._id), seconds=seconds))
+        ran = await run_uncancelled(asyncio.to_thread(self._program.run, variable_arguments(self._id), seconds=seconds))
         lines = ran.said.splitlines() if ran.code == 0 else []
         return dict(line.split("=", 1) for line in lines if _VARIABLE.match(line))
 

@@ -12,10 +12,9 @@ from typing import Final
 
 from hermes_backend_singularity.failures import InstanceError, explain, last_words
 from hermes_backend_singularity.program import Program
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_sandbox.agent.processes import MARKER, read_process
-from hermes_sandbox.protocol.agent_process import kill_and_wait
-from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.local import MARKER, kill_and_wait, read_process
 
 _NAMESPACES: Final = ("pid", "mnt", "ipc")
 _KILL: Final = 20.0
@@ -50,7 +49,7 @@ class Instance:
             BackendError: It does not start.
         """
         marks = {MARKER: f"{sandbox_id}.0"}
-        ran = await complete(asyncio.to_thread(program.run, arguments, seconds=seconds, marks=marks))
+        ran = await run_uncancelled(asyncio.to_thread(program.run, arguments, seconds=seconds, marks=marks))
         if ran.timed_out:
             raise InstanceError(
                 f"an instance of {image} has not started within {seconds:g} s: {last_words(ran.said)}",

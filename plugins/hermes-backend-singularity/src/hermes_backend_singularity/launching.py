@@ -12,8 +12,8 @@ from typing import Any, Final
 from hermes_backend_singularity.marks import instance_name
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox import PYTHON_FLAGS, shell_command
-from hermes_sandbox.agent.processes import MARKER
+from hermes_sandbox.backends import PYTHON_FLAGS, shell_command
+from hermes_sandbox.local import MARKER
 
 AGENT_CAPABILITIES: Final[Mapping[str, int]] = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
 """What an agent may where the caller is root: give the workspace away, end the commands, become their user."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.agent.processes import MARKER, look_into, read_table, send, with_descendants
-from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.backends import Lease
+from hermes_sandbox.local import MARKER, look_into, read_table, send, with_descendants
 
 PREFIX: Final = "hermes-sandbox-"
 _LEASE: Final = "lease.json"

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hermes_sandbox import PROCESSES
+from hermes_sandbox.backends import PROCESSES
 
 DEFAULT_IMAGE: Final = "docker://nikolaik/python-nodejs:python3.11-nodejs20"
 """What hermes-agent has always used where nothing was named."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from hermes_backend_singularity.failures import ProgramMissingError
-from hermes_sandbox.backend.options import ENVIRONMENT
+from hermes_sandbox.backends import ENVIRONMENT
 
 NAMES: Final = ("apptainer", "singularity")
 _HANDED_ON: Final = (

@@ -12,8 +12,8 @@ from hermes_backend_slurm.commands import Slurm, end
 from hermes_backend_slurm.failures import explain, refuse_for_ever, remember, tail
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import own_mark
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_sandbox.protocol.cancellation import complete
 
 _READY: Final = "hermes-allocation"
 # salloc gives the allocation back when its command ends, and this one ends with its input: when we do, however we do.
@@ -67,7 +67,7 @@ class Allocation:
             job_id, nodes = await lease.await_grant(options.queue_timeout)
             return cls(slurm, job_id, await _names(slurm, nodes), lease)
         except BaseException as error:
-            await complete(lease.give_up(error))
+            await run_uncancelled(lease.give_up(error))
             raise
 
     @property
@@ -137,7 +137,7 @@ class AllocationLease:
         try:
             return cls(slurm, await asyncio.shield(spawning), name)
         except asyncio.CancelledError as error:
-            await complete(cls._abandon(slurm, spawning, name, error))
+            await run_uncancelled(cls._abandon(slurm, spawning, name, error))
             raise
 
     @classmethod

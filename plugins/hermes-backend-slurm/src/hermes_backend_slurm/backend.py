@@ -16,12 +16,12 @@ from hermes_backend_slurm.node import NodeLink
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import is_abandoned
 from hermes_backend_slurm.plugin import SLURM
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_pool import OptionNames, PoolOptions, SlotPool
-from hermes_sandbox.backend.shared_hosts import SharedAgents
-from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.backends import SharedHostPool
 from hermes_sandbox.remote import Link, MachineBackend
 
 _PROVED: Final = 5.0
@@ -77,7 +77,7 @@ class SlurmBackend(MachineBackend):
         allocation = await self.allocation()
         if not self._pooled:
             self._pooled = True
-            if isinstance(self.places, SharedAgents):  # else another pool's, which this backend is a member of
+            if isinstance(self.places, SharedHostPool):  # else another pool's, which this backend is a member of
                 options, names = self._pool_options(len(allocation.nodes)), OptionNames.within("pool")
                 if self.options.pool is None:
                     names = dataclasses.replace(names, max_hosts="nodes", slots_per_host="slots_per_agent")
@@ -108,7 +108,7 @@ class SlurmBackend(MachineBackend):
                 raise BackendError("the backend was closed while its allocation was waited for") from None
             if self._waiting == 1 and not asking.done():
                 asking.cancel()
-                await complete(_quietly(asking))
+                await run_uncancelled(_quietly(asking))
             raise
         finally:
             self._waiting -= 1
@@ -222,7 +222,7 @@ class SlurmBackend(MachineBackend):
         finally:
             if self._asking is not None:
                 self._asking.cancel()
-                await complete(_quietly(self._asking))
+                await run_uncancelled(_quietly(self._asking))
                 self._asking = None
             allocation, self._allocation = self._allocation, None
             try:

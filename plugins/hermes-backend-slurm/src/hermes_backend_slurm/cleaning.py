@@ -12,8 +12,8 @@ from typing import Any, Final
 from hermes_backend_slurm.allocation import Allocation, healthy
 from hermes_backend_slurm.commands import Slurm
 from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.protocol.cancellation import complete
 
 _log = logging.getLogger(__name__)
 _MINUTES: Final = "5"
@@ -54,7 +54,7 @@ class CleaningJobs:
             job.users -= 1
             if not job.users:
                 del self._jobs[key]
-                await complete(_end(job.asking))
+                await run_uncancelled(_end(job.asking))
 
     async def _ask(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> Allocation:
         serving = await healthy(self._slurm, nodes)

@@ -12,8 +12,8 @@ from typing import Final
 from hermes_backend_slurm.failures import explain
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_sandbox.protocol.fd_limits import failure
-from hermes_sandbox.remote import Ended
+from hermes_sandbox.backends import system_error
+from hermes_sandbox.remote import CompletedCommand
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_CLUSTERS")
 """Everything else that begins with SLURM_ would change what the commands do: it describes the step we may be in."""
@@ -68,9 +68,11 @@ class Slurm:
                 start_new_session=True,
             )
         except OSError as error:
-            raise failure(f"{name} cannot be started", error) from error
+            raise system_error(f"{name} cannot be started", error) from error
 
-    async def run(self, name: str, *arguments: str, data: bytes = b"", timeout: float | None = None) -> Ended:
+    async def run(
+        self, name: str, *arguments: str, data: bytes = b"", timeout: float | None = None
+    ) -> CompletedCommand:
         """Run a command to its end; when cancelled or too slow, it is killed.
 
         Raises:
@@ -87,7 +89,7 @@ class Slurm:
             ) from error
         finally:
             await end(process)
-        return Ended(process.returncode or 0, output, said.decode(errors="replace").strip())
+        return CompletedCommand(process.returncode or 0, output, said.decode(errors="replace").strip())
 
     async def ask(self, what: str, name: str, *arguments: str) -> list[str]:
         """Run a command that lists something and return its lines; `what` is for the message when it fails."""

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Final
 
 from hermes_backend_slurm.frames import FrameSieve
-from hermes_sandbox.agent.wire import PREFIX, FrameError, decode_header, lengths
-from hermes_sandbox.protocol.push_reader import PushedReader
+from hermes_sandbox.backends import CallbackReader
+from hermes_sandbox.remote import PREFIX, FrameError, decode_header, lengths
 
 _TERMINATED: Final = 143
 _KEPT: Final = 1 << 24
@@ -30,7 +30,7 @@ class Doubts:
         seconds: How long an answer waits.
     """
 
-    def __init__(self, reader: PushedReader, transport: asyncio.ReadTransport, *, seconds: float) -> None:
+    def __init__(self, reader: CallbackReader, transport: asyncio.ReadTransport, *, seconds: float) -> None:
         self._reader = reader
         self._transport = transport
         self._seconds = seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hermes_sandbox.agent.wire import PREFIX, FrameError, lengths
+from hermes_sandbox.remote import PREFIX, FrameError, lengths
 
 Bytes = bytes | bytearray | memoryview
 

@@ -13,7 +13,7 @@ from hermes_backend_slurm.failures import explain, remember, tail, without_noise
 from hermes_backend_slurm.ownership import own_mark
 from hermes_backend_slurm.step import StepProgram
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox.remote import Ended
+from hermes_sandbox.remote import CompletedCommand
 
 _OWN_END: Final = re.compile(r"srun: error: \S+: tasks? [\d,-]+: |srun: Terminating StepId=|srun: launch/slurm: ")
 """What srun adds to the end of a program that failed by itself."""
@@ -53,7 +53,7 @@ class NodeLink:
             *("/bin/sh", "-c", command),
         ]
 
-    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
         """Run a program to its end."""
         self._require()
         step = self._step()
@@ -72,7 +72,7 @@ class NodeLink:
         if done.status != 0 and any(_SLURM_SAYS.match(line) for line in lines):
             what = f"node {self.node} of allocation {self.allocation.job_id} runs no step"
             raise explain(what, "\n".join(lines), passing=True)
-        return Ended(done.status, done.output, "\n".join(lines))
+        return CompletedCommand(done.status, done.output, "\n".join(lines))
 
     async def start(self, command: str) -> StepProgram:
         """Start a program that talks to the caller until its input ends."""

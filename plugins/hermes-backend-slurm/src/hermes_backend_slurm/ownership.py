@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hermes_sandbox.leases.book import Lease, owner_is_dead
+from hermes_sandbox.backends import Lease, owner_is_dead
 
 _PREFIX: Final = "hermes"
 _NAMESPACE: Final = re.compile(r"\d+")

@@ -12,9 +12,7 @@ from hermes_backend_slurm.commands import end
 from hermes_backend_slurm.doubts import Doubts
 from hermes_backend_slurm.failures import tail, without_noise
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox import AgentStream
-from hermes_sandbox.protocol.fd_limits import failure
-from hermes_sandbox.protocol.push_reader import PushedReader, open_pushed
+from hermes_sandbox.backends import AgentStream, CallbackReader, open_callback_reader, system_error
 
 _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
 """What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to
@@ -40,7 +38,7 @@ class StepProgram:
         self._cancel = cancel
         self._ending: asyncio.Future[bool] | None = None
         self._said = ""
-        self._reader = PushedReader()
+        self._reader = CallbackReader()
         self._doubts = self._connect(stream, doubt)
         self._listening = asyncio.ensure_future(self._listen())
         self._explaining: asyncio.Future[None] | None = None
@@ -71,10 +69,10 @@ class StepProgram:
         except BaseException as error:
             ours.close()
             if isinstance(error, OSError):
-                raise failure("srun cannot be started", error) from error
+                raise system_error("srun cannot be started", error) from error
             raise
         try:
-            reader, writer = await open_pushed(ours)
+            reader, writer = await open_callback_reader(ours)
         except BaseException:
             ours.close()
             await end(process)
@@ -83,7 +81,7 @@ class StepProgram:
 
     def _connect(self, stream: AgentStream, doubt: float) -> Doubts:
         inner, transport = stream.reader, stream.writer.transport
-        assert isinstance(inner, PushedReader)
+        assert isinstance(inner, CallbackReader)
         assert isinstance(transport, asyncio.Transport)
         self._reader.set_transport(transport)
         doubts = Doubts(self._reader, transport, seconds=doubt)

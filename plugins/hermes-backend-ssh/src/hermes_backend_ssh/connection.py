@@ -16,8 +16,8 @@ from hermes_backend_ssh.login import connect, disconnect, reason
 from hermes_backend_ssh.options import SshOptions
 from hermes_backend_ssh.stream import open_stream
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox import AgentStream
-from hermes_sandbox.remote import Ended
+from hermes_sandbox.backends import AgentStream
+from hermes_sandbox.remote import CompletedCommand
 
 T = TypeVar("T")
 _SAID: Final = 1 << 14
@@ -77,11 +77,11 @@ class SshConnection:
     def _work(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
         """Run a program to its end; raises `SandboxLostError` when the connection goes or it takes too long."""
         return await self._work(self._run, command, data, timeout)
 
-    def _run(self, command: str, data: bytes, timeout: float) -> Ended:
+    def _run(self, command: str, data: bytes, timeout: float) -> CompletedCommand:
         end = time.monotonic() + timeout
         channel = self._start(command)
         try:
@@ -98,7 +98,7 @@ class SshConnection:
         finally:
             with contextlib.suppress(SSHException, OSError, EOFError):
                 channel.close()
-        return Ended(channel.exit_status, output, complaint.decode(errors="replace").strip())
+        return CompletedCommand(channel.exit_status, output, complaint.decode(errors="replace").strip())
 
     def _start(self, command: str) -> Channel:
         # Never SSHClient.exec_command: from several threads at once it ends the whole connection (paramiko #1584).

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from hermes_core.lazy import lazy_exports
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_pool.errors import HostStartTimeoutError, SlotUnavailable, SlotUnavailableError
     from hermes_pool.options import OptionNames, PoolOptions
@@ -27,23 +27,14 @@ __all__ = [
     "WaitTimes",
 ]
 
-_HOMES = {
-    "HostStartTimeoutError": "errors",
-    "OptionNames": "options",
-    "PoolOptions": "options",
-    "PoolStats": "statistics",
-    "Slot": "slots",
-    "SlotPool": "pool",
-    "SlotPoolConfig": "predecessor",
-    "SlotState": "slots",
-    "SlotUnavailable": "errors",
-    "SlotUnavailableError": "errors",
-    "WaitTimes": "statistics",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".errors": "HostStartTimeoutError SlotUnavailable SlotUnavailableError",
+        ".options": "OptionNames PoolOptions",
+        ".pool": "SlotPool",
+        ".predecessor": "SlotPoolConfig",
+        ".slots": "Slot SlotState",
+        ".statistics": "PoolStats WaitTimes",
+    },
+)

@@ -19,9 +19,7 @@ from hermes_pool.plugin import POOL
 from hermes_pool.reporting import member_not_ready, too_late
 from hermes_pool.statistics import PoolStats
 from hermes_pool.turnstile import Ticket, Turnstile
-from hermes_sandbox import AgentBackend, SandboxHost
-from hermes_sandbox.backend.agent_sandbox import AgentSandbox
-from hermes_sandbox.backend.shell_sandbox import PlainSandbox
+from hermes_sandbox.backends import AgentBackend, AgentSandbox, SandboxHost, ShellSandbox
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
@@ -77,12 +75,12 @@ class PoolBackend(AgentBackend):
         del spec
         return sum(member.capacity for member in self.members)
 
-    def _with_level(self, spec: SandboxSpec) -> SandboxSpec:
+    def with_level(self, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec with the weakest level that all members share at, where it leaves that to the backend."""
         if spec.isolation is not None:
             return spec
         levels = (dataclasses.replace(spec, isolation=level) for level in _LEVELS)
-        return next((levelled for levelled in levels if self._is_shared(levelled)), super()._with_level(spec))
+        return next((levelled for levelled in levels if self._is_shared(levelled)), super().with_level(spec))
 
     def _is_shared(self, spec: SandboxSpec) -> bool:
         offered = all(spec.isolation in member.backend.declaration.isolation for member in self.members)
@@ -125,7 +123,8 @@ class PoolBackend(AgentBackend):
         if len(failed) == len(self.members):
             raise self._all_failed()
 
-    async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | PlainSandbox:
+    async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | ShellSandbox:
+        """Make it on the first member that has room; where that one fails, on the next."""
         loop, seconds = asyncio.get_running_loop(), self.options.acquire_timeout
         deadline = loop.time() + seconds
         tries = 0
@@ -148,13 +147,13 @@ class PoolBackend(AgentBackend):
 
     async def _make_on(
         self, ticket: Ticket, spec: SandboxSpec, sandbox_id: str, deadline: float
-    ) -> AgentSandbox | PlainSandbox:
+    ) -> AgentSandbox | ShellSandbox:
         pool = ticket.member.pool
         self._tickets[sandbox_id] = ticket
         pool.deadlines[sandbox_id] = deadline
         try:
             prepared = await self._prepare_member(ticket.member, spec, deadline)
-            return await super()._make(prepared, sandbox_id)
+            return await super().make_sandbox(prepared, sandbox_id)
         except BaseException:
             self._give_back(sandbox_id)
             raise
@@ -193,18 +192,19 @@ class PoolBackend(AgentBackend):
     def _member(self, sandbox_id: str) -> Member:
         return self._tickets[sandbox_id].member
 
-    def _terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
-        # With the member's name and options: whoever collects what is left needs no pool for that.
+    def lease_terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
+        """Return the terms with the member's name and options: `sandboxes gc` needs no pool to collect it."""
         member = self._member(sandbox_id)
         options = getattr(member.backend, "options", None)
-        return dataclasses.replace(super()._terms(spec, sandbox_id), backend=member.name, options=options)
+        return dataclasses.replace(super().lease_terms(spec, sandbox_id), backend=member.name, options=options)
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Let the member make its share of a place."""
         return await self._member(sandbox_id).backend.create(spec, sandbox_id)
 
-    def _leaving(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
-        leave = super()._leaving(host, leases)
+    def make_release(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
+        """Return what ends a sandbox, and then gives its slot back to the queue."""
+        leave = super().make_release(host, leases)
 
         async def leave_and_give_back(sandbox: Sandbox) -> None:
             try:
@@ -214,11 +214,13 @@ class PoolBackend(AgentBackend):
 
         return leave_and_give_back
 
-    def _processes(self, spec: SandboxSpec, sandbox_id: str) -> int:
+    def process_limit(self, spec: SandboxSpec, sandbox_id: str) -> int:
+        """Return the task's number, or the member's."""
         return spec.pids or self._member(sandbox_id).backend.pids
 
-    def _provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
-        return {**super()._provenance(spec, sandbox_id, host), "member": self._member(sandbox_id).label}
+    def sandbox_provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+        """Return what is recorded with the rollout, with the member's label."""
+        return {**super().sandbox_provenance(spec, sandbox_id, host), "member": self._member(sandbox_id).label}
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Let each member remove it, for callers that do not go by the lease's backend.

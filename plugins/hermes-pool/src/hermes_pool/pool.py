@@ -19,8 +19,7 @@ from hermes_pool.reporting import too_late, too_many
 from hermes_pool.slots import Slot
 from hermes_pool.statistics import PoolStats, Waits
 from hermes_pool.views import slots_of
-from hermes_sandbox.backend.shared_hosts import MakeHost, Seat
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import MakeHost, SlotRequest, SlotReservation
 
 _LOOK: Final = 0.5
 """Seconds between two looks at whether a host is still being started."""
@@ -77,7 +76,7 @@ class SlotPool:
         self.on_learned: Callable[[], None] = lambda: None
         """Called when it becomes known how many slots a host of the backend may have."""
 
-    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> Seat:
+    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
         """Return a seat in a host of this key; when cancelled, nothing is kept, no place in the queue either.
 
         Raises:
@@ -117,7 +116,7 @@ class SlotPool:
             future=loop.create_future(),
         )
 
-    async def _await_seat(self, loop: asyncio.AbstractEventLoop, kind: Kind, waiter: Waiter) -> Seat:
+    async def _await_seat(self, loop: asyncio.AbstractEventLoop, kind: Kind, waiter: Waiter) -> SlotReservation:
         seconds, future = self.time_left(waiter.request), waiter.future
         try:
             while not future.done():

@@ -9,12 +9,9 @@ from collections.abc import Callable, Hashable
 from enum import StrEnum
 from typing import Any
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.backend.shared_hosts import MakeHost
-from hermes_sandbox.protocol.cancellation import complete
-from hermes_sandbox.protocol.client import AgentClient
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import AgentClient, MakeHost, SandboxHost, SlotRequest
 
 
 class HostState(StrEnum):
@@ -132,7 +129,7 @@ class PooledHost:
             self._client = await request.greet(stream, marker=self._place.mark or uuid.uuid4().hex[:16])
         except BaseException:
             try:
-                await complete(self.end())
+                await run_uncancelled(self.end())
             except Exception as left:  # noqa: BLE001 - the backend's code; why it did not start is the error to be told
                 self.complaint = f"what was begun cannot be removed: {left}"
             raise

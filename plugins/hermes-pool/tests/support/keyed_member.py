@@ -6,7 +6,7 @@ from pydantic import BaseModel, SecretStr
 
 from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import BackendSpec
-from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local import LocalBackend
 
 
 class KeyedOptions(BaseModel):

@@ -15,11 +15,8 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
-from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
-from hermes_sandbox.backend.shared_hosts import SharedPlace
-from hermes_sandbox.protocol.agent_process import AgentProcess
-from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost, SharedHost, SlotRequest
+from hermes_sandbox.local import AgentProcess
 
 
 class Engine:
@@ -110,7 +107,7 @@ class Backend(AgentBackend):
             return {"workspace": workspace, "state_dir": f"{workspace}.state", "own_directory": True}
 
         make = self.engine.make
-        return SharedPlace(self.places, spec.image, lambda: make(spec.image), limit=self.limit, describe=describe)
+        return SharedHost(self.places, spec.image, lambda: make(spec.image), limit=self.limit, describe=describe)
 
 
 def pool(options, **arguments):

@@ -12,12 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.run_backends import RunBackends
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import WITHHELD, find_withheld, quote_value, yaml_problem
-from hermes_core.discovery import PluginSettings
-from hermes_core.discovery.option_schema import OptionSchema
+from hermes_core.discovery import OptionSchema, PluginSettings
+from hermes_core.redaction import WITHHELD, find_withheld, quote_value, yaml_problem
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
-from hermes_core.tooling.budget import ResultBudget
+from hermes_core.tooling import ResultBudget
 
 Action = Literal["retry", "drop", "score", "mask"]
 DEFAULT_POLICY: Mapping[str, Action] = {

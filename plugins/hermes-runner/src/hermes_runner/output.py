@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.secrecy import comparable_values
+from hermes_core.redaction import comparable_values
 
 ROLLOUTS = "rollouts.jsonl"
 ATTEMPTS = "attempts.jsonl"

@@ -7,7 +7,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.specs import BackendSpec, EngineSpec, ModelSpec, SinkSpec
 from hermes_models.providers import Oracle
 from hermes_runner.run.local_engine import LocalEngine
-from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local import LocalBackend
 
 
 @hookimpl

@@ -11,7 +11,7 @@ from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import BackendError, EngineLostError, UserError
 from hermes_core.specs import BackendSpec, EngineSpec
 from hermes_runner.run.local_engine import LocalEngine
-from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local import LocalBackend
 
 
 @hookimpl

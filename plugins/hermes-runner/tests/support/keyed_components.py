@@ -10,8 +10,7 @@ from hermes_core import hookimpl
 from hermes_core.contracts.errors import BackendError
 from hermes_core.specs import BackendSpec, EngineSpec, SinkSpec
 from hermes_runner.run.local_engine import LocalEngine
-from hermes_sandbox.local.backend import LocalBackend
-from hermes_sandbox.local.options import LocalOptions
+from hermes_sandbox.local import LocalBackend, LocalOptions
 
 
 @hookimpl

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_runner.report import write_report
 from hermes_runner.report.summary import SummaryBuilder
+from hermes_runner.report.writer import write_report
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><!-- \u2028\u2029"

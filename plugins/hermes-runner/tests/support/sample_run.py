@@ -151,8 +151,7 @@ def step(dice: random.Random) -> tuple[str, str, str, str | None]:
 
 
 def main(directory: Path) -> None:
-    from hermes_runner.report import rebuild
-    from hermes_runner.report.rebuild import write_summary
+    from hermes_runner.report.rebuild import rebuild, write_summary
     from hermes_runner.report.summary import SummaryBuilder
 
     directory.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 from sandbox_support import sandbox
 
-from hermes_tools import ProcessRegistry, RolloutProcesses
-from hermes_tools.processes.process import ProcessTool
-from hermes_tools.terminal import TerminalTool
+from hermes_tools import ProcessRegistry, ProcessTool, RolloutProcesses, TerminalTool
 
 
 async def reads(processes, process_id, wanted, *, seconds=60.0):

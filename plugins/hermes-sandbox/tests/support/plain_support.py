@@ -15,7 +15,7 @@ from sandbox_support import processes_of
 from hermes_core.contracts.errors import NoPythonError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import AgentBackend, SandboxHost, shell_command
+from hermes_sandbox.backends import AgentBackend, SandboxHost, shell_command
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_testing.watching import eventually
 

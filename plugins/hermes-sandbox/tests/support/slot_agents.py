@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from sandbox_support import processes_of, slot_fields
 
-from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_models.clients.http import ROLLOUT_HEADER
+from hermes_models import ROLLOUT_HEADER
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -8,9 +8,8 @@ import dataclasses
 from hermes_core.contracts.leases import Collected
 from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import LeaseStoreSpec
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import Lease
-from hermes_sandbox.leases.file_store import FileLeaseStore
+from hermes_sandbox import FileLeaseStore, SandboxReclaimer
+from hermes_sandbox.backends import Lease
 
 
 @hookimpl
@@ -53,7 +52,7 @@ class NeedsItsDirectory(FileLeaseStore):
 
 class CollectsTheLiving(FileLeaseStore):
     async def collect(self, registry):
-        return await Collector(self.book, registry).remove(self.book.read()[0])
+        return await SandboxReclaimer(self.book, registry).remove(self.book.read()[0])
 
 
 class CollectsNothing(FileLeaseStore):
@@ -78,7 +77,7 @@ class KeepsWhatItCollected(FileLeaseStore):
         return done
 
 
-class _Unclaimed(Collector):
+class _Unclaimed(SandboxReclaimer):
     async def remove(self, leases):
         done = Collected()
         for lease in leases:

@@ -9,7 +9,7 @@ import sys
 
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import HermesError
-from hermes_runner.run.local_engine import LocalEngine
+from hermes_runner import LocalEngine
 from hermes_testing import isolated_registry
 
 

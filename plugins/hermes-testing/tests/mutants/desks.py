@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts import errors
 from hermes_core.contracts.errors import EngineLostError, UserError
-from hermes_core.rollout import to_completion
 
 
 class Options(BaseModel):
@@ -77,7 +77,7 @@ class Desk:
         try:
             kind, content = await asyncio.shield(future)
         except asyncio.CancelledError:
-            await to_completion(self._cancelled(key, future))
+            await run_uncancelled(self._cancelled(key, future))
             raise
         finally:
             del self._pending[key]

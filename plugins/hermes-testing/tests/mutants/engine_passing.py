@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_runner.run.local_engine import LocalEngine
+from hermes_runner import LocalEngine
 
 
 class Passing:

@@ -9,7 +9,7 @@ from desks import Desk, Desks
 
 from hermes_core.contracts.errors import EngineLostError
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_core.rollout.record import failed_outcome
+from hermes_core.rollout import failed_outcome
 
 
 class _Workers(Desks):

@@ -6,28 +6,49 @@ imported on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from hermes_core.lazy import lazy_exports
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_tokens.append_rule.append import AppendRule
+    from hermes_tokens.audit.recording_proxy import RecordingProxy
+    from hermes_tokens.chat_template.template_check import prove_template
+    from hermes_tokens.clients.factory import create_generate_client
+    from hermes_tokens.clients.token_model import TokenModel
+    from hermes_tokens.exactness import Exchange, check_exactness
     from hermes_tokens.generation import FinishReason, GenerateClient, Generated, GenerateRequest, TokenIds
+    from hermes_tokens.tokenizer import ChatTokenizer
     from hermes_tokens.training_group import TrainingGroup, TrainingItem
 
 __all__ = [
+    "AppendRule",
+    "ChatTokenizer",
+    "Exchange",
     "FinishReason",
     "GenerateClient",
     "GenerateRequest",
     "Generated",
+    "RecordingProxy",
     "TokenIds",
+    "TokenModel",
     "TrainingGroup",
     "TrainingItem",
+    "check_exactness",
+    "create_generate_client",
+    "prove_template",
 ]
 
-_OF_TRAINING: Final = frozenset({"TrainingGroup", "TrainingItem"})
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "hermes_tokens.training_group" if name in _OF_TRAINING else "hermes_tokens.generation"
-    return getattr(import_module(module), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".append_rule.append": "AppendRule",
+        ".audit.recording_proxy": "RecordingProxy",
+        ".chat_template.template_check": "prove_template",
+        ".clients.factory": "create_generate_client",
+        ".clients.token_model": "TokenModel",
+        ".exactness": "Exchange check_exactness",
+        ".generation": "FinishReason GenerateClient GenerateRequest Generated TokenIds",
+        ".tokenizer": "ChatTokenizer",
+        ".training_group": "TrainingGroup TrainingItem",
+    },
+)

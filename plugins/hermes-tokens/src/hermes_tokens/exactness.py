@@ -103,7 +103,7 @@ def _constrained_turns(sampled: Iterable[TokenNode]) -> list[str]:
     return [f"turn {turn}: {count} sampled tokens under {', '.join(names)}" for (turn, names), count in counts.items()]
 
 
-def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -> Exactness:
+def check_exactness(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -> Exactness:
     """Look for every sampled id of one rollout in its samples (as `rollouts.jsonl` holds them), with loss just once.
 
     An aborted exchange of which no sample holds anything is passed over: nobody was there to read it.

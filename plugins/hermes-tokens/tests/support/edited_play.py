@@ -15,7 +15,7 @@ from hermes_core.contracts.model import Conversation, Message, ModelRequest, Too
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.token_model import TokenModel
 from hermes_tokens.clients.token_session import TokenSession
-from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.exactness import Exchange, check_exactness
 from hermes_tokens.generation import Generated, GenerateRequest
 from hermes_tokens.tokenizer import ChatTokenizer
 
@@ -149,7 +149,7 @@ class Play:
         return [sample.reason for sample in self.session.samples()]
 
     def check(self):
-        return check(self.sampler.exchanges, [sample.to_json() for sample in self.session.samples()])
+        return check_exactness(self.sampler.exchanges, [sample.to_json() for sample in self.session.samples()])
 
 
 def assert_true(play: Play) -> None:

@@ -11,7 +11,7 @@ from token_server import Sampled, TokenServer, serving_tokens
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.exactness import Exchange, check_exactness
 from hermes_tokens.tokenizer import ChatTokenizer
 
 TOOLS = ToolSchemas.of(
@@ -57,7 +57,7 @@ class Rollout:
     def check(self):
         """Return the independent check against the server's own log."""
         exchanges = [exchange for line in self.server.lines if (exchange := Exchange.of_line(line))]
-        return check(exchanges, [sample.to_json() for sample in self.session.samples()])
+        return check_exactness(exchanges, [sample.to_json() for sample in self.session.samples()])
 
     def text(self, number: int = 0) -> str:
         return self.tokenizer.decode(self.session.samples()[number].tokens)

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
-from hermes_core.tooling.agent_calls import POLICY_WORDS
+from hermes_tools.agent_tools import POLICY_WORDS
 
 SHORTEST: Final = 1.0
 LONGEST: Final = 600.0

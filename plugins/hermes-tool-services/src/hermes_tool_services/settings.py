@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import quote_value
+from hermes_core.redaction import quote_value
 from hermes_core.specs import Ref
 from hermes_tool_services.executor.config import ToolExecutorConfig
 

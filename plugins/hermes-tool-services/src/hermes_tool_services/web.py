@@ -15,7 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
-from hermes_pool.errors import SlotUnavailableError
+from hermes_pool import SlotUnavailableError
 from hermes_tool_services.executor.artifacts import ArtifactRefusedError
 
 P = TypeVar("P", bound=BaseModel)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
+from hermes_tools.agent_tools import ToolCall, ToolResult
 
 MOST_BYTES: Final = 5_000_000
 """Bytes of one artifact answer, before it is encoded."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local import LocalBackend
 
 
 def local_backend(tmp_path: Path) -> LocalBackend:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_tool_services import ToolCall, ToolExecutor, ToolExecutorConfig, ToolRegistry
+from hermes_tool_services import ToolExecutor, ToolExecutorConfig
+from hermes_tools.agent_tools import ToolCall, ToolRegistry
 
 
 @functools.cache

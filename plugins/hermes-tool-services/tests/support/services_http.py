@@ -10,13 +10,13 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from hermes_models.serving.aiohttp_server import listening
+from hermes_models import serve_application
 
 
 @asynccontextmanager
 async def served(application: web.Application) -> AsyncIterator[str]:
     """Listen while the block runs; yields the address."""
-    async with listening(application, host="127.0.0.1", port=0) as url:
+    async with serve_application(application, host="127.0.0.1", port=0) as url:
         yield url
 
 

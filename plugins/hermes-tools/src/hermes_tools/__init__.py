@@ -1,38 +1,51 @@
 """The built-in tools of hermes-core: terminal, background processes, files, search, patch, todo.
 
-`catalog` declares them without importing one. An application that embeds rollouts needs the names below, which are
-imported on first use (PEP 562).
+`hermes_tools.agent_tools` has tools in hermes-agent's own terms, for environments that write theirs.
 """
 
 from __future__ import annotations
 
+from hermes_core.lazy import lazy_exports
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_tools.catalog import TOOLS
     from hermes_tools.command_output import process_limit_note, shorten_output
+    from hermes_tools.files.read_file import ReadFileTool
+    from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
+    from hermes_tools.interactive.tmux import TmuxTool
+    from hermes_tools.processes.process import ProcessTool
     from hermes_tools.processes.process_actions import RolloutProcesses
     from hermes_tools.processes.process_registry import ProcessRegistry
     from hermes_tools.processes.process_session import ProcessSession
+    from hermes_tools.terminal import TerminalTool
 
-_HOMES = {
-    "ProcessRegistry": "processes.process_registry",
-    "ProcessSession": "processes.process_session",
-    "RolloutProcesses": "processes.process_actions",
-    "process_limit_note": "command_output",
-    "shorten_output": "command_output",
-}
+__all__ = [
+    "TOOLS",
+    "ProcessRegistry",
+    "ProcessSession",
+    "ProcessTool",
+    "ReadFileTool",
+    "RolloutProcesses",
+    "TerminalStatefulTool",
+    "TerminalTool",
+    "TmuxTool",
+    "process_limit_note",
+    "shorten_output",
+]
 
-__all__ = ["ProcessRegistry", "ProcessSession", "RolloutProcesses", "process_limit_note", "shorten_output"]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_tools' has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f"hermes_tools.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".catalog": "TOOLS",
+        ".command_output": "process_limit_note shorten_output",
+        ".files.read_file": "ReadFileTool",
+        ".interactive.terminal_stateful": "TerminalStatefulTool",
+        ".interactive.tmux": "TmuxTool",
+        ".processes.process": "ProcessTool",
+        ".processes.process_actions": "RolloutProcesses",
+        ".processes.process_registry": "ProcessRegistry",
+        ".processes.process_session": "ProcessSession",
+        ".terminal": "TerminalTool",
+    },
+)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from types import SimpleNamespace
 
-from hermes_core.tooling.arguments import prepare_arguments
+from hermes_core.tooling import prepare_arguments
 from hermes_testing.watching import eventually
 from hermes_tools.catalog import TOOLS
 from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool

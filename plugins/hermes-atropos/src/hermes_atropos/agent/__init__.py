@@ -1,1 +1,26 @@
-"""`AgentEnv` and what it is made of."""
+"""An environment in which an agent works step by step, and what its author is given and returns."""
+
+from __future__ import annotations
+
+from hermes_core.lazy import lazy_exports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_atropos.agent.agent import AtroposAgent
+    from hermes_atropos.agent.results import AgentConfig, AgentResult, AgentStep, SequenceData
+
+__all__ = [
+    "AgentConfig",
+    "AgentResult",
+    "AgentStep",
+    "AtroposAgent",
+    "SequenceData",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".agent": "AtroposAgent",
+        ".results": "AgentConfig AgentResult AgentStep SequenceData",
+    },
+)

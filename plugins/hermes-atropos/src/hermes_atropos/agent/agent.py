@@ -11,18 +11,14 @@ from typing import Any, Final
 from hermes_atropos.agent.react import ReactTurn, observation, read_turn, system_prompt
 from hermes_atropos.agent.results import AgentConfig, AgentResult, AgentStep, SequenceData
 from hermes_atropos.agent.server import model_of, reasoning_of
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.rollout import StopReason
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import ModelSession
-from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec
-from hermes_core.rollout.record import RolloutRecord
-from hermes_core.tooling.selection import ToolSelection
-from hermes_core.tooling.tool_registry import ToolRegistry
-
-__all__ = ["AgentConfig", "AgentResult", "AgentStep", "AtroposAgent", "SequenceData"]
+from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutRecord, RolloutSpec
+from hermes_core.tooling import ToolSelection
+from hermes_tools.agent_tools import ToolCall, ToolRegistry, ToolResult
 
 ExecuteTool = Callable[[ToolCall], Awaitable[ToolResult]]
 RunCalls = Callable[[int, Sequence[ToolCall]], Awaitable[list[ToolResult]]]

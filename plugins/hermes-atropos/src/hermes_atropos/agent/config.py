@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.discovery.suggestions import package_for
+from hermes_core.discovery import package_for
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Ref
 

@@ -11,32 +11,27 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from hermes_atropos.agent.agent import AgentConfig, AgentResult
 from hermes_atropos.agent.config import AgentEnvConfig
 from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentTools
 from hermes_atropos.agent.react import system_prompt
+from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
 from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
 from hermes_atropos.groups.planning import Place
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
-from hermes_core.contracts.secrecy import redact_address
-from hermes_core.discovery import Registry
-from hermes_core.discovery.suggestions import package_for
-from hermes_core.rollout import GroupPlan, run_rollout
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import to_completion
+from hermes_core.discovery import Registry, package_for
+from hermes_core.redaction import redact_address
+from hermes_core.rollout import GroupPlan, RolloutContext, run_rollout
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.selection import ToolSelection
-from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, build_tool_registry
-from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
+from hermes_core.tooling import ToolSelection, resolve_toolset, validate_toolset
+from hermes_tools.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
 
 if TYPE_CHECKING:
-    from hermes_tool_services.tool_server.client import ToolExecutorClient, ToolServerClient
-
-__all__ = ["AgentEnv", "AgentEnvConfig"]
+    from hermes_tool_services import ToolServerClient, TrajectoryToolClient
 
 _LOG: Final = logging.getLogger(__name__)
 AgentEnvConfigT = TypeVar("AgentEnvConfigT", bound=AgentEnvConfig)
@@ -66,7 +61,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         super().__init__(config, server_configs, slurm=slurm, testing=testing)
         self.config = config
         self._tool_server: ToolServerClient | None = None
-        self._sandboxes: ToolExecutorClient | None = None
+        self._sandboxes: TrajectoryToolClient | None = None
         self._tool_executor: ToolExecutor | RemoteToolExecutor | None = None
         self.tools: ToolRegistry = self.build_tools()
         runtime = self._workshop.runtime
@@ -159,7 +154,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
         place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
         play = AgentPlay(self, config, has_item=False)
-        outcome = self._workshop.discretion.outcome(await self._run_play(place, self._workshop.fleet, play))
+        outcome = self._workshop.scrubber.outcome(await self._run_play(place, self._workshop.fleet, play))
         result = play.result()
         error = result.error if outcome.failure is None else f"{outcome.failure.type}: {outcome.failure.message}"
         about = {"success": error is None, "error": error, "tool_calls": result.total_tool_calls}
@@ -197,7 +192,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         url = config.tool_server_url
         if url is not None and url != "inprocess" and self._tool_server is None:
             with naming_missing_client("tool_server_url"):
-                from hermes_tool_services.tool_server.client import ToolServerClient
+                from hermes_tool_services import ToolServerClient
             self._tool_server = ToolServerClient(url, config.tool_server_token)
             for tool in await self._tool_server.tools():
                 if self._may_join(tool.schema.name):
@@ -218,9 +213,11 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     async def _join_executor(self, url: str) -> None:
         """Let the executor's tools take the place of those that would need a sandbox here."""
         with naming_missing_client("tool_executor_url"):
-            from hermes_tool_services.tool_server.client import ToolExecutorClient
+            from hermes_tool_services import TrajectoryToolClient
         config = self.config
-        self._sandboxes = client = ToolExecutorClient(url, config.tool_executor_token, timeout=config.terminal_timeout)
+        self._sandboxes = client = TrajectoryToolClient(
+            url, config.tool_executor_token, timeout=config.terminal_timeout
+        )
         there = {tool.schema.name: tool for tool in await client.tools()}
         for tool in self.tools.list_tools():
             if isinstance(tool, InstalledTool) and tool.spec.needs_sandbox:
@@ -280,7 +277,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             return play.with_score_metadata(await run_rollout(spec, self._workshop.runtime, model, agent=play))
         finally:
             if isinstance(self._tool_executor, RemoteToolExecutor):
-                await to_completion(self._release(place.rollout_id))
+                await run_uncancelled(self._release(place.rollout_id))
 
     async def _release(self, rollout_id: str) -> None:
         """Close a rollout's sandbox at the executor; one that fails to is closed there, when it has been idle."""
@@ -288,4 +285,4 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         try:
             await self._sandboxes.release(rollout_id)
         except BackendError as error:
-            _LOG.warning("%s was not released: %s", rollout_id, self._workshop.discretion.text(error.message))
+            _LOG.warning("%s was not released: %s", rollout_id, self._workshop.scrubber.text(error.message))

@@ -14,19 +14,25 @@ from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.workbench import ExecTool
 from hermes_atropos.author_code.reward import as_score
 from hermes_core.contracts import tool as contract
-from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError, TaskError, VerifierError
 from hermes_core.contracts.model import ModelClient, RequestedCall, encode
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout import RolloutSpec, Runtime
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.dispatch import ToolDispatcher
-from hermes_core.rollout.record import RolloutRecord
+from hermes_core.rollout import RolloutContext, RolloutRecord, RolloutSpec, Runtime, ToolDispatcher
 from hermes_core.specs import Declaration
-from hermes_core.tooling.agent_calls import clamp_timeout, parse_result, result_for, without_policy
-from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, execute_tool
+from hermes_tools.agent_tools import (
+    InstalledTool,
+    Tool,
+    ToolCall,
+    ToolRegistry,
+    ToolResult,
+    clamp_timeout,
+    execute_tool,
+    parse_result,
+    result_for,
+    without_policy,
+)
 
 if TYPE_CHECKING:
     from hermes_atropos.agent.env import AgentEnv

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.model import ModelReply
-from hermes_core.rollout.interpretation import truncation
+from hermes_core.rollout import truncation_notice
+from hermes_tools.agent_tools import ToolCall, ToolResult
 
 _INSTRUCTIONS: Final = """\
 You solve a task by working with tools. The tools you have, as JSON:
@@ -95,7 +95,7 @@ def read_turn(reply: ModelReply, step: int) -> ReactTurn:
             problems.append(ToolResult(success=False, error=error, uniq_id=uniq_id))
     is_cut = reply.finish_reason == "length" and bool(reader.found) and isinstance(reader.found[-1], _UnreadableError)
     if is_cut:
-        problems[-1] = replace(problems[-1], error=truncation(reply))
+        problems[-1] = replace(problems[-1], error=truncation_notice(reply))
     answer = "".join(reader.spoken).strip()
     return ReactTurn(message=text, calls=calls, problems=problems, answer=answer, is_truncated=is_cut)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_atropos.agent.react import observation
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.model import Message
+from hermes_tools.agent_tools import ToolCall, ToolResult
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from hermes_atropos.agent.workbench import Workbench
 from hermes_atropos.author_code.legacy_loop import OwnRollouts
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.tooling.agent_calls import result_for
+from hermes_tools.agent_tools import ToolCall, ToolResult, result_for
 
 if TYPE_CHECKING:
-    from hermes_tool_services.tool_server.client import ToolExecutorClient
+    from hermes_tool_services import TrajectoryToolClient
 
 
 class ToolExecutor:
@@ -34,7 +33,7 @@ class ToolExecutor:
 class RemoteToolExecutor:
     """The same in the sandboxes of a tool executor's service."""
 
-    def __init__(self, client: ToolExecutorClient) -> None:
+    def __init__(self, client: TrajectoryToolClient) -> None:
         self._client = client
 
     async def execute(self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None) -> ToolResult:

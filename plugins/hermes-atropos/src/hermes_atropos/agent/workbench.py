@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.tooling.agent_calls import clamp_timeout, command_result, parse_result, result_for, without_policy
+from hermes_core.rollout import RolloutContext
+from hermes_tools.agent_tools import (
+    ToolCall,
+    ToolResult,
+    clamp_timeout,
+    command_result,
+    parse_result,
+    result_for,
+    without_policy,
+)
 
 ExecTool = Callable[[ToolCall], Awaitable[ToolResult]]
 """Makes one call in a rollout's sandbox; what the hooks get as `exec_tool`."""

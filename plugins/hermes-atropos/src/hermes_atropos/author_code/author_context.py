@@ -16,10 +16,8 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError, ContextUnusableError, PluginError, UnknownComponentError
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.rollout.boundary import EscapedError
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.tooling.arguments import ArgumentsError
-from hermes_core.tooling.sandbox_paths import expand
+from hermes_core.rollout import PluginEscapeError, RolloutContext
+from hermes_core.tooling import ArgumentsError, expand_home
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +104,7 @@ class AuthorContext:
 
     async def _path_in_session(self, path: str, sandbox: Sandbox) -> str:
         """Return a path that means in the sandbox's file calls what it means to a command of the session."""
-        path = await expand(path, sandbox)
+        path = await expand_home(path, sandbox)
         if not path or path.startswith("/") or not self._context.state.get(_MOVED):
             return path
         directory = await _session_directory(sandbox)
@@ -176,6 +174,6 @@ def _explain(error: Exception, tool: Any) -> str:
             return f"Unknown tool: {tool}. {error.message}"
         case ArgumentsError():
             return str(error)
-        case EscapedError():
+        case PluginEscapeError():
             return f"Tool execution failed: {error}"
     return f"Tool execution failed: {type(error).__name__}: {error}"

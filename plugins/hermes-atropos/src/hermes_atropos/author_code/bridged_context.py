@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridge import bridged, can_wait, wait
 from hermes_core.contracts.errors import VerifierError
-from hermes_core.rollout.sync_context import SyncToolContext
+from hermes_core.rollout import SyncToolContext
 
 CALLED: Final = frozenset(
     {

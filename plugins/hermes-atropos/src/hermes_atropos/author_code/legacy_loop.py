@@ -11,21 +11,26 @@ from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos import AgentResult
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import BridgedContext
 from hermes_atropos.author_code.reward import RewardRegistry
 from hermes_atropos.model_servers.request_fields import with_reasoning
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
-from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.task import Task
-from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.loop import AgentLoop
-from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.runtime import override
+from hermes_core.rollout import (
+    AgentLoop,
+    GroupPlan,
+    RolloutContext,
+    RolloutLimits,
+    RolloutRecord,
+    RolloutSpec,
+    Runtime,
+    merge_sandbox_spec,
+)
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.selection import ToolSelection
+from hermes_core.tooling import ToolSelection
 
 if TYPE_CHECKING:
     from hermes_atropos.model_servers.servers import ManagedSession, Servers
@@ -68,7 +73,7 @@ class OwnRollouts:
         """Return the context of a task id; the first call opens its sandbox."""
         if task_id not in self._open:
             stack = AsyncExitStack()
-            spec = override(self.runtime.sandbox_spec, {}, rollout_id=task_id)
+            spec = merge_sandbox_spec(self.runtime.sandbox_spec, {}, rollout_id=task_id)
             sandbox = await stack.enter_async_context(self.runtime.open_sandbox(spec))
             context = RolloutContext(self.runtime, rollout_id=task_id, sandbox=sandbox)
             self._open[task_id] = context, stack

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos import AgentResult
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import reward_of
 from hermes_atropos.model_servers.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
-from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
 from hermes_core.specs import Declaration, Ref, VerifierSpec
 

@@ -18,7 +18,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.discovery import Registry
 from hermes_core.rollout import GroupPlan, RolloutSpec
-from hermes_core.tooling.selection import ToolSelection, select_tools
+from hermes_core.tooling import ToolSelection, select_tools
 
 _TRIALS: Final = 64
 

@@ -19,8 +19,7 @@ from hermes_core.contracts.tokens import Exactness, ModelSession, RecordingModel
 from hermes_core.discovery import Registry
 
 if TYPE_CHECKING:
-    from hermes_tokens.generation import GenerateClient
-    from hermes_tokens.tokenizer import ChatTokenizer
+    from hermes_tokens import ChatTokenizer, GenerateClient
 
 
 class Lane:
@@ -130,7 +129,7 @@ def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any], registry: R
 
 
 def _chat_client(server: Any) -> ModelClient:
-    from hermes_models.clients.openai import OpenAIChatClient
+    from hermes_models import OpenAIChatClient
 
     return OpenAIChatClient(
         base_url=server.base_url or "",
@@ -150,7 +149,7 @@ def _parser(config: HermesAgentEnvConfig, registry: Registry) -> ToolCallParser 
 def _token_client(
     config: HermesAgentEnvConfig, server: Any, tokenizer: ChatTokenizer, parser: ToolCallParser | None
 ) -> ModelClient:
-    from hermes_tokens.clients.token_model import TokenModel
+    from hermes_tokens import TokenModel
 
     return TokenModel(
         _generate_client(config, server),
@@ -225,7 +224,7 @@ class EitherVllm:
 
 
 def _chat_tokenizer(config: HermesAgentEnvConfig) -> ChatTokenizer:
-    from hermes_tokens.tokenizer import ChatTokenizer
+    from hermes_tokens import ChatTokenizer
 
     if Path(config.tokenizer_name).is_dir():
         return ChatTokenizer.load(Path(config.tokenizer_name))

@@ -15,8 +15,7 @@ from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hermes_tokens.generation import GenerateClient
-    from hermes_tokens.tokenizer import ChatTokenizer
+    from hermes_tokens import ChatTokenizer, GenerateClient
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ def check_sampling_of(protocol: str, sampling: Mapping[str, Any]) -> None:
 
 def new_client(protocol: str, base_url: str, **options: Any) -> GenerateClient:
     """Make a client of a token protocol; opens no connection."""
-    from hermes_tokens.clients.factory import create_generate_client
+    from hermes_tokens import create_generate_client
 
     return create_generate_client(protocol, base_url, **options)
 

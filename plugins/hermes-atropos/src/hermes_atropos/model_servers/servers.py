@@ -24,8 +24,7 @@ from hermes_core.contracts.errors import ConfigError, ModelError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import ModelSession
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.interpretation import Turn, interpret
+from hermes_core.rollout import ParsedReply, Runtime, parse_reply
 
 _NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model", "skip_reasoning", "timeout"})
 
@@ -84,7 +83,7 @@ class Servers:
         with _item_notes():
             replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
         schemas = list(options.get("tools") or ())
-        return _completion(replies, [interpret(reply, self._parser, schemas) for reply in replies], options)
+        return _completion(replies, [parse_reply(reply, self._parser, schemas) for reply in replies], options)
 
     async def completion(self, **_options: Any) -> Any:
         """Refuse: the environments here are chats."""
@@ -131,7 +130,7 @@ class ManagedSession:
             raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
         with _item_notes():
             reply = await self.own_model.chat(_request(options, self.reasoning))
-        turn = interpret(reply, self._parser, list(options.get("tools") or ()), self._used_ids)
+        turn = parse_reply(reply, self._parser, list(options.get("tools") or ()), self._used_ids)
         self.own_model.record_message(turn.message)
         return _completion([reply], [turn], options)
 
@@ -171,7 +170,7 @@ def _request(options: Mapping[str, Any], reasoning: Mapping[str, Any]) -> ModelR
     )
 
 
-def _completion(replies: Sequence[ModelReply], turns: Sequence[Turn], options: Mapping[str, Any]) -> Any:
+def _completion(replies: Sequence[ModelReply], turns: Sequence[ParsedReply], options: Mapping[str, Any]) -> Any:
     types: Any = importlib.import_module("openai.types.chat")
     choices = [_choice(number, *each) for number, each in enumerate(zip(replies, turns, strict=True))]
     prompt, sampled = (sum(getattr(r.usage, n) for r in replies) for n in ("prompt_tokens", "completion_tokens"))
@@ -188,7 +187,7 @@ def _completion(replies: Sequence[ModelReply], turns: Sequence[Turn], options: M
     )
 
 
-def _choice(number: int, reply: ModelReply, turn: Turn) -> dict[str, Any]:
+def _choice(number: int, reply: ModelReply, turn: ParsedReply) -> dict[str, Any]:
     is_whole = reply.finish_reason != "length"  # a cut turn stays one, calls or not
     finish = "tool_calls" if turn.calls and is_whole else reply.finish_reason
     known = {"stop", "length", "tool_calls", "content_filter", "function_call"}

@@ -24,7 +24,7 @@ from hermes_atropos.trainer.journal import candidates
 from hermes_atropos.trainer.output_lock import OutputLock, lock_file
 from hermes_atropos.trainer.process_settings import ANOTHER, compare
 from hermes_core.contracts.errors import OutputError
-from hermes_runner.output import JsonlFile
+from hermes_runner import JsonlFile
 
 
 class ProcessOutput:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_atropos.config_redaction import redact_config
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.secrecy import comparable_values
+from hermes_core.redaction import comparable_values
 
 if TYPE_CHECKING:
     from hermes_atropos.base_env import HermesAgentBaseEnv

@@ -21,9 +21,9 @@ from hermes_atropos.groups.items import play_item
 from hermes_atropos.trainer.item_digests import ItemDigests, is_json
 from hermes_atropos.trainer.process_output import ProcessOutput, child_items
 from hermes_atropos.trainer.process_settings import settings_of
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import HermesError, OutputError, UserError
 from hermes_core.contracts.model import encode
-from hermes_core.rollout.runtime import to_completion
 
 if TYPE_CHECKING:
     from hermes_atropos.base_env import HermesAgentBaseEnv
@@ -173,12 +173,12 @@ class _Processing:
         except BaseException:
             # The error that ends it is the one to be told.
             with contextlib.suppress(OutputError):
-                await to_completion(self._commit(item_play, is_done=False))
+                await run_uncancelled(self._commit(item_play, is_done=False))
             raise
         finally:
             ITEM.reset(token)
         is_done = not item_play.is_failed
-        await to_completion(self._commit(item_play, is_done=is_done))
+        await run_uncancelled(self._commit(item_play, is_done=is_done))
         if is_done:
             self._queue(key, item_play.backlog)
         self._give_up_on_a_dead_server(item_play.no_answer)
@@ -211,7 +211,7 @@ class _Processing:
             await self._env.outlet.deliver(group, to_trainer=False)
         finally:
             ITEM.reset(token)
-        await to_completion(self._commit(item_play, is_done=True))
+        await run_uncancelled(self._commit(item_play, is_done=True))
         await self._count(is_written=True, is_done=True)
         return True
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from hermes_atropos import ToolError
 from hermes_atropos.compat import load_tokenizer, start_wandb
 from hermes_atropos.config_redaction import redact_config
 from hermes_atropos.trainer.transcript import format_trajectory
-from hermes_core.contracts.rollout import RolloutOutcome, ToolError
+from hermes_core.contracts.rollout import RolloutOutcome
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_core.contracts.errors import ModelReplyError
-from hermes_models.clients.http import EVENT_STREAM, Answer
+from hermes_models.clients.http import EVENT_STREAM, HttpAnswer
 from hermes_models.clients.http_errors import embedded_status
 from hermes_models.clients.replies import decode_json
 
@@ -41,7 +41,7 @@ def next_fields(sent: bytes, refusal: str) -> bytes | None:
     return _WITHOUT_USAGE if sent == _WITH_USAGE and "stream_options" in refusal else None
 
 
-async def plain_answer(answer: Answer) -> Answer:
+async def plain_answer(answer: HttpAnswer) -> HttpAnswer:
     """Return what a server which does not stream would have answered; any other answer as it is.
 
     Raises `StreamCutError` for a stream that ends before the reply does, `ModelReplyError` for what is none. While a

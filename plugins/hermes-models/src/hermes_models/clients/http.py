@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError, ModelRateLimitError, ModelReplyError
 from hermes_models.clients.address import ServerAddress
-from hermes_models.clients.http_errors import FEWER_AT_A_TIME, Refusal, of_reply, of_status, of_transport
+from hermes_models.clients.http_errors import FEWER_AT_A_TIME, RequestRefusal, of_reply, of_status, of_transport
 from hermes_models.clients.rate_limits import PauseTooLongError, Throttle
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _GRACE: Final = 0.25
 T = TypeVar("T")
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An HTTP answer, whatever its status."""
 
     status: int
@@ -102,7 +102,9 @@ class HttpChannel:
         self._throttle = Throttle(address.shown, sleep=sleep, rng=self._random)
         self._session: aiohttp.ClientSession | None = None
 
-    async def repeat(self, attempt: Callable[[int, float], Awaitable[T | Refusal]], *, timeout: float | None) -> T:
+    async def repeat(
+        self, attempt: Callable[[int, float], Awaitable[T | RequestRefusal]], *, timeout: float | None
+    ) -> T:
         """Call `attempt(number, seconds)` until it is no refusal, or raise the last one as a `ModelError`.
 
         `timeout` is what is left of the rollout's own time: no attempt begins after it, nor a pause that would pass it.
@@ -112,7 +114,7 @@ class HttpChannel:
         while True:
             number += 1
             outcome = await self._in_turn(attempt, number, limited, deadline)
-            if not isinstance(outcome, Refusal):
+            if not isinstance(outcome, RequestRefusal):
                 return outcome
             if outcome.is_limit:
                 # The time in the queue counts from the first refusal on.
@@ -129,15 +131,19 @@ class HttpChannel:
                 await self._sleep(delay)
 
     async def _in_turn(
-        self, attempt: Callable[[int, float], Awaitable[T | Refusal]], number: int, limited: int, deadline: float | None
-    ) -> T | Refusal:
+        self,
+        attempt: Callable[[int, float], Awaitable[T | RequestRefusal]],
+        number: int,
+        limited: int,
+        deadline: float | None,
+    ) -> T | RequestRefusal:
         """Make one attempt when the rate allows it; `limited` of those before were refused for it."""
         began = await self._enter(deadline)
         wait, is_answered = None, False
         try:
             outcome = await attempt(number, self._seconds(deadline))
-            is_answered = not isinstance(outcome, Refusal)
-            if isinstance(outcome, Refusal) and outcome.is_limit:
+            is_answered = not isinstance(outcome, RequestRefusal)
+            if isinstance(outcome, RequestRefusal) and outcome.is_limit:
                 # Once as the server says; then it has been wrong before.
                 wait = self._pause(limited + 1) if outcome.after is None or limited else outcome.after
                 wait = max(wait, outcome.after or 0.0)
@@ -167,7 +173,7 @@ class HttpChannel:
 
     async def exchange(
         self, method: str, url: str, seconds: float, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> Answer | Refusal:
+    ) -> HttpAnswer | RequestRefusal:
         """Send one request and read its answer to the end; a refusal when there is no answer.
 
         A server may close a connection that is kept open at the very moment of a request. So a request that ends on one
@@ -192,7 +198,7 @@ class HttpChannel:
         *,
         body: bytes | None,
         headers: dict[str, str] | None,
-    ) -> Answer | Refusal | None:
+    ) -> HttpAnswer | RequestRefusal | None:
         """Send one request; None where it ended on a kept connection at once, before an answer began."""
         import aiohttp
 
@@ -210,18 +216,18 @@ class HttpChannel:
                 return None
             return of_transport(error, address=self.address, seconds=seconds)
 
-    async def _answer(self, response: aiohttp.ClientResponse) -> Answer | Refusal:
+    async def _answer(self, response: aiohttp.ClientResponse) -> HttpAnswer | RequestRefusal:
         body = await _read(response)
-        answer = Answer(response.status, response.headers, body[:_LONGEST_ANSWER])
+        answer = HttpAnswer(response.status, response.headers, body[:_LONGEST_ANSWER])
         if len(body) > _LONGEST_ANSWER:
             return self.unreadable(ModelReplyError(f"its body has more than {_LONGEST_ANSWER} bytes"), answer)
         return answer
 
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefusal:
         """Judge an answer that is no success."""
         return of_status(status, headers, body, address=self.address, now=self._clock(), secret=self._api_key)
 
-    def unreadable(self, error: Exception, answer: Answer) -> Refusal:
+    def unreadable(self, error: Exception, answer: HttpAnswer) -> RequestRefusal:
         """Judge a success whose body cannot be used."""
         return of_reply(error, answer.body, status=answer.status, address=self.address, secret=self._api_key)
 
@@ -253,7 +259,7 @@ class HttpChannel:
             trace_configs=[_tracing()],
         )
 
-    def _delay(self, refusal: Refusal, attempt: int) -> float | None:
+    def _delay(self, refusal: RequestRefusal, attempt: int) -> float | None:
         """Return the seconds until the next attempt, None if there is to be none."""
         if not refusal.repeatable or attempt > self._max_retries:
             return None

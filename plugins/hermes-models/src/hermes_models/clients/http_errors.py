@@ -46,7 +46,7 @@ _AUTH_HINT: Final = "--api-key-env VAR, where the environment variable VAR holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RequestRefusal:
     """A request without a reply.
 
     `repeatable` is false for what would fail again, and for what the server may still be at work on: a model's answer
@@ -87,13 +87,13 @@ def of_status(
     address: ServerAddress,
     now: float,
     secret: str | None = None,
-) -> Refusal:
+) -> RequestRefusal:
     """Judge an HTTP answer that is no success; `now` is the wall clock, for a Retry-After that is a date."""
     said = excerpt(body, secret)
     text = body[:20_000].decode("utf-8", "replace")
     kind = _kind(status, text)
     repeatable = kind in {ModelRateLimitError, ModelServerError}
-    return Refusal(
+    return RequestRefusal(
         kind=kind,
         message=f"{address.shown} answered {status}"
         + (f": {said}" if said else "")
@@ -133,11 +133,11 @@ def _hint(kind: type[ModelError], status: int, headers: Mapping[str, str], addre
 
 def of_reply(
     error: Exception, body: bytes, *, status: int, address: ServerAddress, secret: str | None = None
-) -> Refusal:
+) -> RequestRefusal:
     """Judge a successful HTTP answer that cannot be used; the error's own hint wins."""
     reason = error.message if isinstance(error, ModelReplyError) else "the answer is not JSON"
     hint = error.hint if isinstance(error, ModelReplyError) else None
-    return Refusal(
+    return RequestRefusal(
         kind=ModelReplyError,
         message=f"{address.shown} answered {status}, but {reason}: {excerpt(body, secret) or 'an empty body'}",
         hint=hint or (None if body.lstrip().startswith((b"{", b"data:")) else address.misplaced),
@@ -156,7 +156,7 @@ def embedded_status(data: Any) -> int | None:
     return code if isinstance(code, int) and 400 <= code < 600 else 400
 
 
-def of_transport(error: Exception, *, address: ServerAddress, seconds: float) -> Refusal:
+def of_transport(error: Exception, *, address: ServerAddress, seconds: float) -> RequestRefusal:
     """Judge an exception of the HTTP client."""
     import aiohttp
 
@@ -167,9 +167,9 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
     if isinstance(error, aiohttp.ClientSSLError):
         message = f"no secure connection to {shown}: {error.os_error if hasattr(error, 'os_error') else error}"
         hint = "a server without TLS is reached with http://; a private authority must be in the system's trust store"
-        return Refusal(kind=ModelRequestError, message=message, hint=hint, cause=error)
+        return RequestRefusal(kind=ModelRequestError, message=message, hint=hint, cause=error)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return Refusal(
+        return RequestRefusal(
             kind=ModelUnreachableError,
             message=f"nobody answers at {shown}: {_connect_reason(error)}",
             hint=_unreachable_hint(error, address),
@@ -179,10 +179,10 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
     if isinstance(error, TimeoutError):
         message = f"{shown} did not answer within {seconds:g} s"
         hint = "--model-timeout SECONDS waits longer; --max-concurrent N shortens the queue of the server"
-        return Refusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
+        return RequestRefusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
     reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
-    return Refusal(kind=ModelServerError, message=message, repeatable=True, unanswered=True, cause=cause)
+    return RequestRefusal(kind=ModelServerError, message=message, repeatable=True, unanswered=True, cause=cause)
 
 
 def _connect_reason(error: Exception) -> str:

@@ -6,8 +6,8 @@ import logging
 from typing import Any, Final
 
 from hermes_core.contracts.errors import ModelAuthError, ModelReplyError, ModelRequestError
-from hermes_models.clients.http import Answer, HttpChannel
-from hermes_models.clients.http_errors import Refusal
+from hermes_models.clients.http import HttpAnswer, HttpChannel
+from hermes_models.clients.http_errors import RequestRefusal
 from hermes_models.clients.replies import decode_json
 
 CHECK_TIMEOUT: Final = 30.0
@@ -61,7 +61,7 @@ async def _find_names(channel: HttpChannel, url: str) -> list[str] | str:
     """
     seconds = min(channel.timeout, CHECK_TIMEOUT)
     outcome = await channel.exchange("GET", url, seconds)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, RequestRefusal):
         if not outcome.unanswered:
             raise outcome.error()
         return outcome.message
@@ -73,7 +73,7 @@ async def _find_names(channel: HttpChannel, url: str) -> list[str] | str:
     return _names_in(channel, outcome)
 
 
-def _names_in(channel: HttpChannel, answer: Answer) -> list[str] | str:
+def _names_in(channel: HttpChannel, answer: HttpAnswer) -> list[str] | str:
     try:
         names = _listed_models(decode_json(answer.body))
     except ValueError:
@@ -83,7 +83,7 @@ def _names_in(channel: HttpChannel, answer: Answer) -> list[str] | str:
     return names or f"{channel.address.shown} answered an empty list"
 
 
-def _words(refusal: Refusal) -> str:
+def _words(refusal: RequestRefusal) -> str:
     return refusal.message + (f" ({refusal.hint})" if refusal.hint else "")
 
 

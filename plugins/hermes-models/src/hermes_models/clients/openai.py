@@ -15,8 +15,8 @@ from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelServ
 from hermes_core.contracts.model import ModelReply, ModelRequest, encode
 from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.event_stream import StreamCutError, next_fields, plain_answer
-from hermes_models.clients.http import Answer, HttpChannel, HttpOptions, rollout_headers
-from hermes_models.clients.http_errors import Refusal, embedded_status
+from hermes_models.clients.http import HttpAnswer, HttpChannel, HttpOptions, rollout_headers
+from hermes_models.clients.http_errors import RequestRefusal, embedded_status
 from hermes_models.clients.model_list import check_listed, only_listed
 from hermes_models.clients.raw_text import RawText, choose_fields
 from hermes_models.clients.replies import decode_json, read_reply, why_no_answer
@@ -69,7 +69,7 @@ class OpenAIChatClient:
         body = self._body(request)
         headers = rollout_headers(request.rollout_id, request.seed)
 
-        async def attempt(_number: int, seconds: float) -> ModelReply | Refusal:
+        async def attempt(_number: int, seconds: float) -> ModelReply | RequestRefusal:
             return await self._attempt(body, headers, seconds, len(request.conversation))
 
         return await self._http.repeat(attempt, timeout=request.timeout)
@@ -116,12 +116,14 @@ class OpenAIChatClient:
         parts.append(b"}")
         return b"".join(parts)
 
-    async def _attempt(self, body: bytes, headers: dict[str, str], seconds: float, number: int) -> ModelReply | Refusal:
+    async def _attempt(
+        self, body: bytes, headers: dict[str, str], seconds: float, number: int
+    ) -> ModelReply | RequestRefusal:
         """Send a request, and again as a stream to a server that says it can do nothing else."""
         begin, fields = time.monotonic(), self._stream_fields
         request = body[:-1] + fields + b"}" if fields else body
         reply = await self._exchange(request, headers, seconds, number)
-        other = next_fields(fields, reply.message) if isinstance(reply, Refusal) else None
+        other = next_fields(fields, reply.message) if isinstance(reply, RequestRefusal) else None
         if other is None:
             return reply
         self._stream_fields = other
@@ -129,9 +131,9 @@ class OpenAIChatClient:
 
     async def _exchange(
         self, body: bytes, headers: dict[str, str], seconds: float, number: int
-    ) -> ModelReply | Refusal:
+    ) -> ModelReply | RequestRefusal:
         outcome = await self._http.exchange("POST", self._address.chat, seconds, body, headers)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RequestRefusal):
             return outcome
         try:
             outcome = await plain_answer(outcome)
@@ -151,7 +153,7 @@ class OpenAIChatClient:
         except (ValueError, RecursionError, ModelReplyError) as error:
             return self._http.unreadable(error, outcome)
 
-    def _no_answer(self, reason: str, answer: Answer) -> Refusal:
+    def _no_answer(self, reason: str, answer: HttpAnswer) -> RequestRefusal:
         """Judge a reply that the model did not mean: it is asked again, and never taken for its last word."""
         return replace(self._http.unreadable(ModelReplyError(reason), answer), repeatable=True)
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 @asynccontextmanager
-async def listening(application: web.Application, *, host: str, port: int) -> AsyncIterator[str]:
+async def serve_application(application: web.Application, *, host: str, port: int) -> AsyncIterator[str]:
     """Listen while the block runs; yields the root URL. Port 0 takes a free one. Raises `OSError` if it cannot."""
     # A client that hangs up cancels its request, as a real server does.
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)

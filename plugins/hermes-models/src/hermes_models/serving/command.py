@@ -69,8 +69,7 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
         raise ConfigError("the oracle plays the solutions of a task file, found none", hint="--tasks FILE")
     from pathlib import Path
 
-    from hermes_core.discovery import load_plugins
-    from hermes_core.discovery.tasks import load_tasks
+    from hermes_core.discovery import load_plugins, load_tasks
 
     loaded = load_tasks(Path(arguments.tasks), load_plugins(getattr(arguments, "plugin_settings", None)))
     for problem in loaded.problems:

@@ -24,7 +24,7 @@ from hermes_core.contracts.errors import (
 from hermes_core.contracts.model import Conversation, ModelClient, ModelReply, ModelRequest, ToolSchemas, encode
 from hermes_models.clients.http import ROLLOUT_HEADER, SEED_HEADER
 from hermes_models.clients.replies import decode_json
-from hermes_models.serving.aiohttp_server import listening
+from hermes_models.serving.aiohttp_server import serve_application
 
 # aiohttp's own limit of 1 MB is less than one long conversation.
 _LARGEST_REQUEST: Final = 256 * 2**20
@@ -104,7 +104,7 @@ class ChatServer:
 @asynccontextmanager
 async def serving(server: ChatServer, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Listen while the block runs; yields the base URL. Port 0 takes a free one. Raises `OSError` if it cannot."""
-    async with listening(server.application(), host=host, port=port) as root:
+    async with serve_application(server.application(), host=host, port=port) as root:
         yield f"{root}/v1"
 
 

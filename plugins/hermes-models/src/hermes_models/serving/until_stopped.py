@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import AbstractAsyncContextManager
 
-from hermes_core.cli.end_signals import end_signals
+from hermes_core.cli import end_signals
 from hermes_core.contracts.errors import UserError
 
 

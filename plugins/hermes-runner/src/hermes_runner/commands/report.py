@@ -21,8 +21,8 @@ class ReportCommand:
         """Write both files and print the table; lines that are no rollout are counted, not fatal."""
         from rich.console import Console
 
-        from hermes_core.cli.display_text import plural
-        from hermes_runner.report import rebuild
+        from hermes_core.cli import plural
+        from hermes_runner.report.rebuild import rebuild
         from hermes_runner.report.summary import render_summary
 
         directory: Path = arguments.directory

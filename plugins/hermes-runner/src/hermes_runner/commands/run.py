@@ -230,7 +230,7 @@ def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
 def _report(result: RunResult) -> int:
     from rich.console import Console
 
-    from hermes_core.cli.display_text import plural
+    from hermes_core.cli import plural
     from hermes_runner.report.summary_table import render_summary
 
     render_summary(result.summary, Console())

@@ -58,8 +58,7 @@ class TasksCommand:
         """Run the command; 1 when a task cannot be used or fails its check."""
         import os
 
-        from hermes_core.discovery import load_plugins
-        from hermes_core.discovery.tasks import load_tasks
+        from hermes_core.discovery import load_plugins, load_tasks
 
         registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
         loaded = _filter_tasks(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
@@ -105,8 +104,7 @@ def _with_verifiers_checked(loaded: LoadedTasks, registry: Registry) -> LoadedTa
 
     from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.task_source import TaskProblem
-    from hermes_core.rollout import Runtime
-    from hermes_core.rollout.seals import all_verifiers
+    from hermes_core.rollout import Runtime, all_verifiers
 
     runtime, problems = Runtime(registry), list(loaded.problems)
     for task in loaded.tasks:

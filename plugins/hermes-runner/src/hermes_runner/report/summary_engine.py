@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from hermes_core.cli.display_text import plural
+from hermes_core.cli import plural
 
 _MOST: Final = 3
 """Lost workers that are named."""

@@ -10,7 +10,7 @@ from rich.console import Console, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
-from hermes_core.cli.display_text import one_line, plural
+from hermes_core.cli import one_line, plural
 from hermes_runner.report.summary_engine import engine_facts
 
 _MAX_FAILURES = 5

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import IO, Any, Final
 
-from hermes_core.cli.display_text import one_line
+from hermes_core.cli import one_line
 from hermes_core.contracts.errors import OutputError
 from hermes_runner.output import without_samples
 from hermes_runner.report.view import detail_view, lengths, row_view, shorten

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
-from hermes_core.rollout.boundary import contain
+from hermes_core.rollout import guard_plugin_call
 
 _COLLECT: Final = "hermes-core sandboxes gc"
 _HOW_TO_CLEAN_UP: Final = f"{_COLLECT} removes what is left, once it can be reached; with --all what has no lease, too"
@@ -15,7 +15,7 @@ _HOW_TO_CLEAN_UP: Final = f"{_COLLECT} removes what is left, once it can be reac
 async def closing_error(work: Awaitable[None]) -> Exception | None:
     """Await the closing of something; returns what it raises, but for a cancellation that was asked for."""
     try:
-        await contain(work)
+        await guard_plugin_call(work)
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what was played before is worth no less
         return error
     return None

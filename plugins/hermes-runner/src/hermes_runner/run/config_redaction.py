@@ -1,12 +1,11 @@
-"""What a run says and writes down of its settings: everything but the secrets; see `contracts.secrecy`."""
+"""What a run says and writes down of its settings: everything but the secrets; see `hermes_core.redaction`."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from hermes_core.contracts.secrecy import find_secrets, redact
-from hermes_core.discovery import Registry
-from hermes_core.discovery.option_secrets import mark_secrets
+from hermes_core.discovery import Registry, mark_secrets
+from hermes_core.redaction import find_secrets, redact
 from hermes_runner.config import RunConfig
 
 _OPEN: Final = frozenset({"plugins", "policy", "tool_result_overrides", "system_prompt"})

@@ -6,16 +6,14 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.engine import EngineRun, RolloutEngine
 from hermes_core.contracts.errors import BrokenComponentError, EngineLostError, HermesError
 from hermes_core.contracts.events import RolloutFinished
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
-from hermes_core.rollout import RolloutSpec
-from hermes_core.rollout.boundary import contain
-from hermes_core.rollout.record import failed_outcome
+from hermes_core.redaction import SecretScrubber
+from hermes_core.rollout import RolloutSpec, failed_outcome, guard_plugin_call
 from hermes_runner.run.closing import closing_error, closing_warning
 
 
@@ -23,17 +21,17 @@ class RunEngine:
     """One engine by name. What it raises for a rollout becomes that attempt's outcome, unless it must stop the run."""
 
     def __init__(
-        self, registry: Registry, name: str, options: Mapping[str, Any], *, discretion: Discretion | None = None
+        self, registry: Registry, name: str, options: Mapping[str, Any], *, scrubber: SecretScrubber | None = None
     ) -> None:
         self._registry = registry
-        self._discretion = discretion or Discretion(())
+        self._scrubber = scrubber or SecretScrubber(())
         self._name = name
         self._engine = cast("RolloutEngine", registry.create("engine", name, options))
 
     async def open(self, run: EngineRun) -> None:
         """Open it; what it raises that is no error of ours names it."""
         try:
-            await contain(self._engine.open(run))
+            await guard_plugin_call(self._engine.open(run))
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary
@@ -41,7 +39,7 @@ class RunEngine:
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Return what keeps tasks from being played, by their ids."""
-        return await contain(self._engine.refusals(tasks))
+        return await guard_plugin_call(self._engine.refusals(tasks))
 
     def concurrency(self, wanted: int) -> int:
         """Return how many rollouts are to be in flight."""
@@ -51,13 +49,13 @@ class RunEngine:
     @property
     def provenance(self) -> dict[str, Any]:
         """The engine's name, and what it says of itself."""
-        found: dict[str, Any] = self._discretion.values({"name": self._name, **self._engine.provenance})
+        found: dict[str, Any] = self._scrubber.values({"name": self._name, **self._engine.provenance})
         return found
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play one attempt; an attempt that the engine lost ends in an outcome that says so."""
         try:
-            outcome = await contain(self._engine.play(rollout))
+            outcome = await guard_plugin_call(self._engine.play(rollout))
         except HermesError as error:
             if error.fatal:
                 raise
@@ -66,7 +64,7 @@ class RunEngine:
             text = f"engine {self._name!r} raised {type(error).__name__}: {error}"
             return self._lost_outcome(rollout, EngineLostError(text))
         self._check(rollout, outcome)
-        return self._discretion.outcome(outcome)
+        return self._scrubber.outcome(outcome)
 
     async def aclose(self) -> HermesError | None:
         """Close it; returns what is left of it, and what removes that, where it cannot be closed.
@@ -76,7 +74,7 @@ class RunEngine:
         error = await closing_error(self._engine.aclose())
         if error is None:
             return None
-        return self._discretion.error(closing_warning(f"engine {self._name!r}", error, self._leftovers()))
+        return self._scrubber.error(closing_warning(f"engine {self._name!r}", error, self._leftovers()))
 
     def _leftovers(self) -> str:
         with contextlib.suppress(
@@ -87,7 +85,7 @@ class RunEngine:
         return ""
 
     def _lost_outcome(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
-        outcome = failed_outcome(rollout, self._discretion.error(error))
+        outcome = failed_outcome(rollout, self._scrubber.error(error))
         if self._registry.listens("hermes_rollout_finished"):
             event = RolloutFinished(rollout_id=outcome.rollout_id, outcome=outcome.to_json())
             self._registry.fire("hermes_rollout_finished", event)

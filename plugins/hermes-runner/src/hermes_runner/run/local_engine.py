@@ -14,7 +14,7 @@ from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.sandbox import BoundedBackend
 from hermes_core.contracts.task import Task
-from hermes_core.rollout import RolloutSpec, Runtime, override, run_rollout
+from hermes_core.rollout import RolloutSpec, Runtime, merge_sandbox_spec, run_rollout
 from hermes_runner.config import RunConfig
 from hermes_runner.run.closing import closing_error, message_of
 from hermes_runner.run.counted_model import count_turns
@@ -117,7 +117,7 @@ class LocalEngine:
 
 async def _refusal(sandbox: Mapping[str, Any], runtime: Runtime) -> HermesError | None:
     try:
-        await runtime.backend.check(override(runtime.sandbox_spec, sandbox))
+        await runtime.backend.check(merge_sandbox_spec(runtime.sandbox_spec, sandbox))
     except HermesError as error:
         return error
     return None

@@ -9,11 +9,11 @@ from typing import Any
 
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.task import Task
+from hermes_core.contracts.task_source import TaskProblem
 from hermes_core.discovery import Registry
-from hermes_core.rollout import GroupPlan, RolloutSpec, override
-from hermes_core.tooling.selection import ToolSelection, select_tools
+from hermes_core.rollout import GroupPlan, RolloutSpec, merge_sandbox_spec
+from hermes_core.tooling import ToolSelection, select_tools
 from hermes_runner.config import RunConfig
-from hermes_runner.tasks import TaskProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +81,12 @@ def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelectio
 
 def _check(task: Task, config: RunConfig, registry: Registry) -> None:
     config.limits().with_overrides(task.limits)
-    override(config.sandbox_spec(), task.sandbox)
+    merge_sandbox_spec(config.sandbox_spec(), task.sandbox)
     if task.verifier is not None:
         registry.create("verifier", task.verifier.name, task.verifier.options)
 
 
-def rollouts(
+def plan_rollouts(
     groups: Sequence[GroupPlan], config: RunConfig, run_id: str, facts: Mapping[str, Any]
 ) -> Iterator[RolloutSpec]:
     """Yield every rollout of the run, group by group."""

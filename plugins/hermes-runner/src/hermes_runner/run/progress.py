@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
-from hermes_core.cli.display_text import one_line, plural
+from hermes_core.cli import one_line, plural
 from hermes_core.contracts.rollout import RewardStatus
 
 if TYPE_CHECKING:

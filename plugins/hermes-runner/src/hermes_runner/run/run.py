@@ -20,30 +20,29 @@ from pathlib import Path
 from typing import Any, cast
 
 import hermes_core
-from hermes_core.cli.display_text import plural
-from hermes_core.cli.end_signals import end_signals
-from hermes_core.contracts.discretion import Discretion
+from hermes_core.cli import end_signals, plural
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.events import Sink
 from hermes_core.contracts.task import Task
-from hermes_core.discovery import PluginState, Registry
+from hermes_core.contracts.task_source import TaskProblem
+from hermes_core.discovery import PluginState, Registry, load_tasks
+from hermes_core.redaction import SecretScrubber
 from hermes_core.rollout import RolloutSpec
 from hermes_core.specs import Ref
 from hermes_runner.config import RunConfig
 from hermes_runner.exactness import require_exact, require_exact_run
 from hermes_runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
 from hermes_runner.policy import Policy
-from hermes_runner.report import write_report
 from hermes_runner.report.summary import SummaryBuilder
+from hermes_runner.report.writer import write_report
 from hermes_runner.run.config_redaction import redact_used_settings, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
-from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
+from hermes_runner.run.plan import RunPlan, choose, plan_groups, plan_rollouts
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest, open_chosen
 from hermes_runner.run.scheduling import Recorder, Scheduler
-from hermes_runner.tasks import TaskProblem, load_tasks
 
 # What may change between the two halves of an interrupted run without making its rollouts incomparable.
 _NEUTRAL = frozenset(
@@ -103,14 +102,14 @@ class Run:
         self._counts = (0, 0, 0)
         self._engine: RunEngine | None = None
         self._turned: Callable[[str], None] = _unseen
-        self._discretion = Discretion({*secret_texts(config, registry), api_key or ""})
+        self._scrubber = SecretScrubber({*secret_texts(config, registry), api_key or ""})
 
     async def execute(self) -> RunResult:
         """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
         try:
             return await self._execute()
         except HermesError as error:
-            self._discretion.error(error)
+            self._scrubber.error(error)
             raise
 
     async def _execute(self) -> RunResult:
@@ -157,7 +156,7 @@ class Run:
         config = self._config
         started = time.monotonic()
         async with AsyncExitStack() as stack:
-            engine = RunEngine(self._registry, config.engine, config.engine_options, discretion=self._discretion)
+            engine = RunEngine(self._registry, config.engine, config.engine_options, scrubber=self._scrubber)
             stack.push_async_callback(self._close_engine, engine)
             try:
                 await engine.open(self._engine_run(folder, tasks))
@@ -166,7 +165,7 @@ class Run:
             self._engine = engine
             self._tell_where(folder)
             plan = await self._playable_plan(engine, plan)
-            specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
+            specs = list(plan_rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             if pending:
                 folder.begin()
@@ -201,7 +200,7 @@ class Run:
             self._warn(f"sink {trouble}; what it writes may lack its end\n  → every outcome is in {ROLLOUTS}")
 
     def _warn(self, text: str) -> None:
-        self._say(f"warning: {self._discretion.text(text)}\n")
+        self._say(f"warning: {self._scrubber.text(text)}\n")
 
     async def _play(
         self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder, folder: OutputFolder
@@ -274,7 +273,7 @@ class Run:
         for group in plan.groups:
             task = group.task
             if (error := refused.get(task.id)) is not None:
-                message = self._discretion.text(str(error))
+                message = self._scrubber.text(str(error))
                 problems.append(TaskProblem(source=task.source, task_id=task.id, message=message))
             else:
                 groups.append(group)
@@ -345,7 +344,7 @@ class Run:
             "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
             "engine": {} if self._engine is None else self._engine.provenance,
             "sink_errors": self._sink_errors(recorder),
-            "event_problems": self._discretion.values(
+            "event_problems": self._scrubber.values(
                 [dataclasses.asdict(problem) for problem in self._registry.event_problems]
             ),
             "rollouts": str(folder.path / ROLLOUTS),
@@ -356,7 +355,7 @@ class Run:
     def _sink_errors(self, recorder: Recorder) -> dict[str, int]:
         found = Counter[str]()
         for error, times in (recorder.sink_errors + Counter(recorder.closing_errors)).items():
-            found[self._discretion.text(error)] += times
+            found[self._scrubber.text(error)] += times
         return dict(found)
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_core.contracts.events import Sink
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
-from hermes_core.rollout import RolloutSpec, to_completion
-from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.rollout import RolloutSpec, WorkerThreads
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
 from hermes_runner.run.failure_watch import FailureWatch
@@ -93,7 +93,7 @@ class Recorder:
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         # A cancelled caller still waits: the file must not be closed under a write.
-        await to_completion(done)
+        await run_uncancelled(done)
 
     async def _flush(self) -> None:
         while self._waiting:
@@ -116,11 +116,11 @@ def _serialise(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
         return value, encode(value) + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         # Something in it is no JSON. The rollout still ends in one outcome, which says so.
-        value = unkept(outcome, error).to_json()
+        value = replacement_outcome(outcome, error).to_json()
         return value, encode(value) + b"\n"
 
 
-def unkept(outcome: RolloutOutcome, error: BaseException) -> RolloutOutcome:
+def replacement_outcome(outcome: RolloutOutcome, error: BaseException) -> RolloutOutcome:
     """Return the outcome of a rollout whose own one cannot be kept: without its contents, and with the reason."""
     return dataclasses.replace(
         outcome,

@@ -10,8 +10,7 @@ from typing import Any
 
 from hermes_core.contracts.errors import UserError
 from hermes_core.contracts.events import Sink
-from hermes_core.rollout.boundary import contain
-from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.rollout import WorkerThreads, guard_plugin_call
 
 _WAITING = 1000  # outcomes a slow sink may lag behind before it slows the run
 
@@ -33,7 +32,7 @@ class SinkFeed:
         """Begin; a sink that cannot is the user's to mend."""
         try:
             async with asyncio.timeout(self._limit):
-                await contain(self._threads.run("sink", partial(self._sink.open, folder)))
+                await guard_plugin_call(self._threads.run("sink", partial(self._sink.open, folder)))
         except Exception as error:  # the plugin boundary: whatever it raises, the run does not begin
             raise UserError(f"sink {self._name!r} cannot begin: {type(error).__name__}: {error}") from error
         self._consumer = asyncio.create_task(self._consume())
@@ -63,7 +62,7 @@ class SinkFeed:
         """Have the sink do something; returns what went wrong, with the `consequence` of taking too long."""
         try:
             async with asyncio.timeout(self._limit):
-                await contain(self._threads.run("sink", action))
+                await guard_plugin_call(self._threads.run("sink", action))
         except TimeoutError:
             self._is_stuck = True
             return f"{self._name}: took more than {self._limit:g} s and {consequence}"

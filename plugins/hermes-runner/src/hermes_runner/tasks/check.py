@@ -13,7 +13,7 @@ from hermes_core.contracts.model import ModelClient, ModelProvider, ModelSetting
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
-from hermes_core.tooling.selection import select_tools
+from hermes_core.tooling import select_tools
 from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hermes_core.contracts.secrecy import redact_at
+from hermes_core.redaction import redact_at
 
 _SHOWN = 4
 

@@ -6,9 +6,7 @@ from typing import Final, cast
 
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError, VerifierError
 from hermes_core.contracts.task import Task
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.places import artifacts_for, least_access, require_own_place
-from hermes_core.rollout.seals import all_verifiers
+from hermes_core.rollout import Runtime, all_verifiers, artifacts_for, least_access, require_own_place
 from hermes_core.specs import ACCESS_LEVELS, Access, BackendSpec
 
 WITHIN_REACH: Final = (

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import quote_value
 from hermes_core.contracts.task import Cheat, Precautions, Step, Task, TaskFile
-from hermes_core.rollout.plan import RolloutLimits
+from hermes_core.redaction import quote_value
+from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
 from hermes_runner.tasks.explain import unknown_key
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, Sandbox, SandboxSpec, Transfer
 from hermes_sandbox.backend.changes import take_changes
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.egress.log import EgressLog
 from hermes_sandbox.protocol import transfers
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.client import require_fits
 from hermes_sandbox.protocol.output import join_ends
 from hermes_sandbox.protocol.processes import AgentProcesses
@@ -248,7 +248,7 @@ class AgentSandbox:
         # What is being asked, or waits for its turn, fails now.
         self.slot.suspend(reason)
         async with self._turn:
-            await complete(self._restart(self.slot))
+            await run_uncancelled(self._restart(self.slot))
 
     @property
     def recoveries(self) -> int:
@@ -317,7 +317,7 @@ class AgentSandbox:
         """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        await complete(_wait(self._closing))
+        await run_uncancelled(_wait(self._closing))
 
     async def _close(self) -> None:
         if self._slot is not None:

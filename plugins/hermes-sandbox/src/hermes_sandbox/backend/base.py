@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, RootBackend, Sandbox, SandboxSpec
@@ -19,16 +20,15 @@ from hermes_sandbox.agent.seccomp import FAMILIES
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.options import ENVIRONMENT, PROCESSES, ROOT, UNBOUNDED
-from hermes_sandbox.backend.recycled_host import WornPlace
-from hermes_sandbox.backend.shared_hosts import Places, SharedAgents
-from hermes_sandbox.backend.shell_opening import plain_sandbox
-from hermes_sandbox.backend.shell_sandbox import PlainSandbox, refuse_plain
+from hermes_sandbox.backend.recycled_host import RecycledHost
+from hermes_sandbox.backend.shared_hosts import Places, SharedHostPool
+from hermes_sandbox.backend.shell_opening import shell_sandbox
+from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
 from hermes_sandbox.egress.attach import NO_PROXY, attach, proxy_for, refuse_hosts
 from hermes_sandbox.egress.resolver import Resolve, resolve_name
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.leases.file_store import FileLeaseStore
-from hermes_sandbox.protocol.cancellation import complete
-from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 from hermes_sandbox.protocol.validation import check_variables
 from hermes_sandbox.wishes import LIMITS, Wishes
@@ -36,7 +36,7 @@ from hermes_sandbox.wishes import LIMITS, Wishes
 if TYPE_CHECKING:
     from hermes_sandbox.backend.options import AgentOptions
 
-Worn = TypeVar("Worn", bound=WornPlace)
+Worn = TypeVar("Worn", bound=RecycledHost)
 _log = logging.getLogger(__name__)
 _UNBOUNDED_HINT: Final = "Run as another user than root, or where control groups with the controller pids can be made"
 _PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"
@@ -71,13 +71,14 @@ class AgentBackend(ABC):
             self.setup_timeout, self.patience = options.setup_timeout, options.patience
             self.concurrent_starts = options.concurrent_starts
             self.pids = options.pids
-        self._starting = asyncio.Semaphore(self.concurrent_starts)
+        self.starts = asyncio.Semaphore(self.concurrent_starts)
+        """A turn to start something; a subclass whose `create` is work for an engine takes one too."""
         self.resolve: Resolve = resolve_name
         """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
-        self.places: Places = SharedAgents()
+        self.places: Places = SharedHostPool()
         """Where sandboxes that share a place get their seat; replaced by a slot pool before the first one is opened."""
         self._leases: LeaseStore = FileLeaseStore()
-        self._open: dict[str, AgentSandbox | PlainSandbox] = {}
+        self._open: dict[str, AgentSandbox | ShellSandbox] = {}
         self._said_unbounded = False
         self._said_lacks: set[str] = set()
         self._wishes = Wishes(self.declaration.name)
@@ -114,11 +115,11 @@ class AgentBackend(ABC):
 
     def has_queue(self, spec: SandboxSpec) -> bool:
         """Tell whether those who open such sandboxes wait for a slot, and so take no turn to start one meanwhile."""
-        return self.shares(self._with_level(spec))
+        return self.shares(self.with_level(spec))
 
     def capacity(self, spec: SandboxSpec) -> int | None:
         """Return how many slots its places come to, once the first one was asked for; None where nothing is shared."""
-        return self.places.capacity if self.shares(self._with_level(spec)) else None
+        return self.places.capacity if self.shares(self.with_level(spec)) else None
 
     def has_user(self, spec: SandboxSpec) -> bool:
         """Tell whether commands can be the named user's; if nothing else, root's where they are in any case."""
@@ -167,7 +168,7 @@ class AgentBackend(ABC):
     def _refusal(self, wanted: str, hint: str) -> SandboxRefusedError:
         return SandboxRefusedError(f"backend {self.declaration.name!r} cannot enforce {wanted}", hint=hint)
 
-    def _with_level(self, spec: SandboxSpec) -> SandboxSpec:
+    def with_level(self, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec with a level, where it leaves that to the backend."""
         if spec.isolation is not None:
             return spec
@@ -175,7 +176,7 @@ class AgentBackend(ABC):
 
     async def check(self, spec: SandboxSpec) -> None:
         """Raise unless `spec` can be had here, by trying."""
-        await self._wishes.grant(self._with_level(spec), self._check)
+        await self._wishes.grant(self.with_level(spec), self._check)
 
     async def _check(self, spec: SandboxSpec) -> None:
         self.refuse(spec)
@@ -188,36 +189,37 @@ class AgentBackend(ABC):
         """
         return spec
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
+    async def open(self, spec: SandboxSpec) -> AgentSandbox | ShellSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
-        return await self._wishes.grant(self._with_level(spec), self._open_as_is)
+        return await self._wishes.grant(self.with_level(spec), self._open_as_is)
 
-    async def _open_as_is(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
+    async def _open_as_is(self, spec: SandboxSpec) -> AgentSandbox | ShellSandbox:
         self.refuse(spec)
         spec = await self.prepare(spec)
         sandbox_id = uuid.uuid4().hex[:16]
-        opening = asyncio.ensure_future(self._make(spec, sandbox_id))
+        opening = asyncio.ensure_future(self.make_sandbox(spec, sandbox_id))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.cancel()
-            await complete(self._undo(opening))
+            await run_uncancelled(self._undo(opening))
             raise
 
-    async def _undo(self, opening: asyncio.Task[AgentSandbox | PlainSandbox]) -> None:
+    async def _undo(self, opening: asyncio.Task[AgentSandbox | ShellSandbox]) -> None:
         await asyncio.wait((opening,))
         if not opening.cancelled() and opening.exception() is None:
             await opening.result().aclose()
 
-    async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | PlainSandbox:
+    async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | ShellSandbox:
+        """Take a lease, create the place and start the agent in it; a pool chooses the member here."""
         leases = self._leases
         try:
-            await leases.take(self._terms(spec, sandbox_id))
+            await leases.take(self.lease_terms(spec, sandbox_id))
             host = await self._create(spec, sandbox_id)
         except _LeftToItsLease:
             raise
         except BaseException:
-            await complete(leases.give_up(sandbox_id))
+            await run_uncancelled(leases.give_up(sandbox_id))
             raise
         sandbox = await self._start(spec, sandbox_id, host, leases)
         self._open[sandbox_id] = sandbox
@@ -225,8 +227,8 @@ class AgentBackend(ABC):
 
     async def _start(
         self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore
-    ) -> AgentSandbox | PlainSandbox:
-        sandbox: AgentSandbox | PlainSandbox
+    ) -> AgentSandbox | ShellSandbox:
+        sandbox: AgentSandbox | ShellSandbox
         why = host.without_python
         if why is None:
             sandbox = self._assemble(spec, sandbox_id, host, leases)
@@ -246,8 +248,8 @@ class AgentBackend(ABC):
                 return sandbox
         sandbox = self._assemble_plain(spec, sandbox_id, host, leases, why)
         try:
-            refuse_plain(spec, why)
-            async with self._starting:
+            refuse_without_agent(spec, why)
+            async with self.starts:
                 await sandbox.start()
             self._require_bound(spec, sandbox.provenance.get("limits", {}).get("pids"), _PLAIN_HINT)
         except BaseException:
@@ -255,8 +257,8 @@ class AgentBackend(ABC):
             raise
         return sandbox
 
-    def _processes(self, spec: SandboxSpec, sandbox_id: str) -> int:
-        """Return how many processes and threads a sandbox may have."""
+    def process_limit(self, spec: SandboxSpec, sandbox_id: str) -> int:
+        """Return how many processes and threads a sandbox may have: the task's number, or the backend's."""
         del sandbox_id
         return spec.pids or self.pids
 
@@ -288,7 +290,8 @@ class AgentBackend(ABC):
                 text = "backend %r lacks %s at isolation %r: %s. Where tasks need their own: --isolation %s."
                 _log.warning(text, self.declaration.name, word, spec.isolation, why, others)
 
-    def _terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
+    def lease_terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
+        """Return what is written to the lease of a sandbox before it is made."""
         return LeaseTerms(
             sandbox_id=sandbox_id,
             backend=self.declaration.name,
@@ -298,19 +301,19 @@ class AgentBackend(ABC):
             options=getattr(self, "options", None),
         )
 
-    def _lease(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
+    def lease_for(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
         """Return what marks a place as this process's, where the place can carry a mark."""
-        return Lease.of_terms(self._terms(spec, sandbox_id))
+        return Lease.of_terms(self.lease_terms(spec, sandbox_id))
 
-    async def _make_with_lease(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
+    async def make_shared_host(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
         """Make a place for many slots, by an id, with a lease of its own: there before the slots, and after them."""
         leases = self._leases
         place_id = uuid.uuid4().hex[:16]
-        await leases.take(self._terms(spec, place_id))
+        await leases.take(self.lease_terms(spec, place_id))
         try:
             place = await make(place_id)
         except BaseException:
-            await complete(leases.give_up(place_id))
+            await run_uncancelled(leases.give_up(place_id))
             raise
         place.release = lambda: leases.give_up(place_id)
         return place
@@ -321,7 +324,7 @@ class AgentBackend(ABC):
             return await asyncio.shield(creation)
         except asyncio.CancelledError:
             try:
-                await complete(_destroy_when_made(creation))
+                await run_uncancelled(_destroy_when_made(creation))
             except BaseException as error:
                 # Whatever it was, the place may still be there; cancelled once more, it comes as the cause of that.
                 why = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
@@ -339,9 +342,9 @@ class AgentBackend(ABC):
             environment=ENVIRONMENT if egress is None else {**ENVIRONMENT, **NO_PROXY},
             setup_timeout=self.setup_timeout,
             patience=self.patience,
-            processes=self._processes(spec, sandbox_id),
+            processes=self.process_limit(spec, sandbox_id),
         )
-        leave = self._leaving(host, leases)
+        leave = self.make_release(host, leases)
 
         async def connect(previous: AgentSlot | None) -> AgentSlot:
             if egress is not None:
@@ -350,11 +353,11 @@ class AgentBackend(ABC):
                 # Not within a turn: those who wait for a slot would keep those who have one from being renewed.
                 if previous is None:
                     await host.admit(request)
-                async with self._starting:
+                async with self.starts:
                     slot = await host.serve(request, previous)
                     return slot if egress is None else await attach(egress, slot, keep=spec.env)
             except OSError as error:
-                raise failure("the agent cannot be started", error) from error
+                raise system_error("the agent cannot be started", error) from error
 
         async def release(sandbox: Sandbox) -> None:
             if egress is not None:
@@ -365,7 +368,7 @@ class AgentBackend(ABC):
             sandbox_id=sandbox_id,
             host=host,
             spec=spec,
-            provenance=self._provenance(spec, sandbox_id, host),
+            provenance=self.sandbox_provenance(spec, sandbox_id, host),
             connect=connect,
             release=release,
             egress_log=None if egress is None else egress.log,
@@ -373,19 +376,21 @@ class AgentBackend(ABC):
 
     def _assemble_plain(
         self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore, why: str
-    ) -> PlainSandbox:
+    ) -> ShellSandbox:
         request = SlotRequest(
             spec=spec,
             sandbox_id=sandbox_id,
             environment=ENVIRONMENT,
             setup_timeout=self.setup_timeout,
             patience=self.patience,
-            processes=self._processes(spec, sandbox_id),
+            processes=self.process_limit(spec, sandbox_id),
         )
-        provenance = self._provenance(spec, sandbox_id, host)
-        return plain_sandbox(request, host, why=why, provenance=provenance, release=self._leaving(host, leases))
+        provenance = self.sandbox_provenance(spec, sandbox_id, host)
+        return shell_sandbox(request, host, why=why, provenance=provenance, release=self.make_release(host, leases))
 
-    def _leaving(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
+    def make_release(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
+        """Return what ends a sandbox that is closed: its processes, its place, and last its lease."""
+
         async def leave(sandbox: Sandbox) -> None:
             try:
                 await host.stop_all()
@@ -397,7 +402,8 @@ class AgentBackend(ABC):
 
         return leave
 
-    def _provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+    def sandbox_provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+        """Return what is recorded with the rollout: backend, levels, limits, and what the host adds."""
         found = dict(host.provenance)
         if omitted := self._wishes.omissions(spec):
             found["limits"] = {**found.get("limits", {}), **omitted}

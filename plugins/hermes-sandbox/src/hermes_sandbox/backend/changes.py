@@ -14,7 +14,7 @@ from typing import Final
 
 from hermes_core.contracts.errors import VerifierError, WorkspaceError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
-from hermes_core.rollout.copying import copy_tree
+from hermes_core.rollout import copy_tree
 from hermes_sandbox.protocol.turns import in_turns
 
 SYSTEM_FOLDERS: Final = (

@@ -10,7 +10,7 @@ from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.protocol.client import AgentClient, AgentStream
 
 
-class ContainedPlace(SandboxHost):
+class RootAgentHost(SandboxHost):
     """A container or the like, which ends as a whole; a subclass says how, and implements `lock`."""
 
     identity: tuple[int, int] = (0, 0)

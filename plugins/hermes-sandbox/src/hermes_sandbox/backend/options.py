@@ -71,7 +71,7 @@ class AgentOptions(BaseModel):
     """Processes and threads of a sandbox or slot where its task names no number."""
 
 
-def identity_of(user: str) -> tuple[int, int]:
+def parse_identity(user: str) -> tuple[int, int]:
     """Return the uid and gid of a `CommandUser`."""
     if user == "root":
         return 0, 0

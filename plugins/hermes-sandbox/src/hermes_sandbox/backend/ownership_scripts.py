@@ -85,13 +85,13 @@ def share(top):
 """
 
 
-def program_to_give(folder: str, identity: tuple[int, int], kept: Sequence[str]) -> str:
+def chown_script(folder: str, identity: tuple[int, int], kept: Sequence[str]) -> str:
     """Give a directory and all that is in it to a user, but for the paths in `kept`."""
     uid, gid = identity
     return f"{_OWN}\nown({folder!r}, {uid}, {gid}, {tuple(kept)!r})\n"
 
 
-def program_to_lock(folder: str, identity: tuple[int, int]) -> str:
+def make_readonly_script(folder: str, identity: tuple[int, int]) -> str:
     """Kill a user's processes, and give a directory to root, for that user's group to read and run.
 
     First the processes: nobody is to put a symlink where a file has just been looked at.
@@ -100,6 +100,6 @@ def program_to_lock(folder: str, identity: tuple[int, int]) -> str:
     return f"{_OWN}{_STOP}\nstop({uid}, {gid})\nown({folder!r}, 0, {gid}, locked=True)\n"
 
 
-def program_to_share(folder: str) -> str:
+def shared_dir_script(folder: str) -> str:
     """Make a directory in which only root makes others, whose names nobody else can list."""
     return f"{_SHARE}\nshare({folder!r})\n"

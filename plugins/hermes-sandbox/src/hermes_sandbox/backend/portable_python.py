@@ -27,7 +27,7 @@ from typing import ClassVar, Final
 
 from hermes_core.contracts.errors import BackendError, UnavailableComponentError
 from hermes_sandbox.agent.slot_lifecycle import NEEDED_LATER
-from hermes_sandbox.backend.ownership_scripts import program_to_lock
+from hermes_sandbox.backend.ownership_scripts import make_readonly_script
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_source
 from hermes_sandbox.protocol.processes import ptyprocess_source
 
@@ -157,7 +157,7 @@ def _on_this_machine(what: str) -> Iterator[None]:
 def _imports() -> list[str]:
     """Return the modules that the agent, what is sent to it, and the programs beside it import at any time."""
     names = {*_LATER, *NEEDED_LATER}
-    texts = [agent_source(), PYTHON_FLAGS[-1], program_to_lock("/", (1, 1))]
+    texts = [agent_source(), PYTHON_FLAGS[-1], make_readonly_script("/", (1, 1))]
     with contextlib.suppress(UnavailableComponentError):
         texts.append(ptyprocess_source().decode())
     for text in texts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, SandboxSpec, TerminalBackend
-from hermes_core.rollout.boundary import contain, error_location
+from hermes_core.rollout import error_location, guard_plugin_call
 from hermes_sandbox.backend.options import UNBOUNDED
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ async def _attempt(
     try:
         async with asyncio.timeout(_PATIENCE):
             if check:  # its words are those that a run would stop with
-                await contain(backend.check(spec))
-            result, provenance = await contain(_try(backend, spec, trial))
+                await guard_plugin_call(backend.check(spec))
+            result, provenance = await guard_plugin_call(_try(backend, spec, trial))
     except HermesError as error:
         return report(works=False, detail=error.message, hint=error.hint), error
     except TimeoutError as error:

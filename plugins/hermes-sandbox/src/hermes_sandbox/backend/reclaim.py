@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.contracts.leases import Collected, LeasingBackend
-from hermes_core.discovery.option_secrets import discretion
-from hermes_core.rollout.boundary import contain
+from hermes_core.discovery import scrubber_for
+from hermes_core.rollout import guard_plugin_call
 from hermes_sandbox.leases.book import Lease, LeaseBook
-from hermes_sandbox.leases.machine_identity import Here
+from hermes_sandbox.leases.machine_identity import MachineIdentity
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -22,7 +22,7 @@ _LEASING: Final = ("lease_with", "reclaim", "sweep")
 """The methods that a backend which keeps leases has besides."""
 
 
-class Collector:
+class SandboxReclaimer:
     """Removes sandboxes of any installed backend.
 
     Several may work on one book at the same time: each lease is handled by one of them. `options` are what the caller
@@ -88,9 +88,9 @@ class Collector:
             try:
                 _require_leases(backend, lease.backend)
                 _require_reach(cast("BackendSpec", self._registry.spec("backend", lease.backend)), lease)
-                await contain(backend.reclaim(lease.handle))
+                await guard_plugin_call(backend.reclaim(lease.handle))
             finally:
-                await contain(backend.aclose())
+                await guard_plugin_call(backend.aclose())
         except (HermesError, OSError) as error:
             done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _explain(error, lease))
         except KeyError as error:
@@ -113,12 +113,12 @@ class Collector:
         backend = self._make(name, {})
         try:
             # A factory does not tell what it builds: what keeps no leases has left nothing that could be found.
-            return await contain(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
+            return await guard_plugin_call(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
         finally:
-            await contain(backend.aclose())
+            await guard_plugin_call(backend.aclose())
 
     def _without_secrets(self, name: str, text: str) -> str:
-        return discretion(self._registry, "backend", name, self._options.get(name, {})).text(text)
+        return scrubber_for(self._registry, "backend", name, self._options.get(name, {})).text(text)
 
     def _make(self, name: str, options: Mapping[str, Any]) -> Any:
         return self._registry.create("backend", name, {**options, **self._options.get(name, {})})
@@ -142,7 +142,7 @@ def _require_leases(backend: object, name: str) -> None:
 def _require_reach(declared: BackendSpec, lease: Lease) -> None:
     if lease.owner() != "elsewhere" or declared.is_remote or declared.images:
         return
-    if lease.is_overdue and lease.node == Here.now().node:
+    if lease.is_overdue and lease.node == MachineIdentity.now().node:
         return  # nobody moves its deadline any more: this machine has been started again, and nothing proves that
     raise BackendError(
         f"it belongs to process {lease.owner_pid} of machine {lease.node}, in another place than this process",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.backend.shared_hosts import SharedPlace
+from hermes_sandbox.backend.shared_hosts import SharedHost
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 _SHARED: Final = {
@@ -21,25 +21,25 @@ async def _nothing() -> None:
     return None
 
 
-class WornPlace(SandboxHost):
+class RecycledHost(SandboxHost):
     """A place for many slots; a class before another host in its bases.
 
     Attributes:
         release: Called when the place has been removed, to strike its lease out.
-        worn_at: Monotonic time from which on it takes nobody new.
+        retire_at: Monotonic time from which on it takes nobody new.
         uses: How many slots it may have had before it takes nobody new: what they wrote into files of others, which no
             sweep finds, stays until its end.
         first_uid: One less than the user of its first slot.
     """
 
     release: Callable[[], Awaitable[None]] = staticmethod(_nothing)
-    worn_at: float = math.inf
+    retire_at: float = math.inf
     uses: float = math.inf
     first_uid: int
 
-    def takes_others_after(self, number: int) -> bool:
+    def accepts_more(self, number: int) -> bool:
         """Tell whether slots may come after the n-th."""
-        return number < self.uses and time.monotonic() < self.worn_at
+        return number < self.uses and time.monotonic() < self.retire_at
 
     async def destroy(self) -> None:
         """Remove the place, and then its lease."""
@@ -47,8 +47,8 @@ class WornPlace(SandboxHost):
         await self.release()
 
 
-class UserSlot(SharedPlace):
-    """One sandbox's slot of a `WornPlace`; `provenance` is what is recorded."""
+class UserSlot(SharedHost):
+    """One sandbox's slot of a `RecycledHost`; `provenance` is what is recorded."""
 
     def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -60,7 +60,7 @@ class UserSlot(SharedPlace):
         return {} if self._limit == 1 else _SHARED
 
     @property
-    def place(self) -> WornPlace:
+    def place(self) -> RecycledHost:
         """Where it is.
 
         Raises:
@@ -68,14 +68,14 @@ class UserSlot(SharedPlace):
         """
         if self._seat is None:
             raise SandboxLostError("the slot has been given back")
-        assert isinstance(self._seat.host, WornPlace)
+        assert isinstance(self._seat.host, RecycledHost)
         return self._seat.host
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot, or end all that runs in the present one; the last one that a place takes closes its door."""
         slot = await super().serve(request, previous)
         seat = self._seat
-        if seat is not None and not self.place.takes_others_after(seat.number):
+        if seat is not None and not self.place.accepts_more(seat.number):
             seat.spoil()
         return slot
 

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.client import AgentClient, AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
@@ -24,7 +24,7 @@ _IDLE: Final = 30.0
 _STARTS: Final = 16
 
 
-class Seat(Protocol):
+class SlotReservation(Protocol):
     """The right to one slot of a shared agent."""
 
     @property
@@ -54,10 +54,10 @@ class Seat(Protocol):
 class Places(Protocol):
     """Who gives the sandboxes of a backend their seats in shared places, and makes and ends the places for that.
 
-    `SharedAgents` makes one whenever it has no free seat. A slot pool bounds them, queues, scales and watches.
+    `SharedHostPool` makes one whenever it has no free seat. A slot pool bounds them, queues, scales and watches.
     """
 
-    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> Seat:
+    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
         """Return a seat in a place of this key that has fewer than `limit`; when cancelled, nothing is kept.
 
         Raises:
@@ -79,8 +79,8 @@ class Places(Protocol):
         ...
 
 
-class SharedSeat:
-    """A seat in a place of `SharedAgents`."""
+class SharedHostReservation:
+    """A seat in a place of `SharedHostPool`."""
 
     def __init__(self, shared: _Shared, number: int) -> None:
         self._shared = shared
@@ -108,7 +108,7 @@ class SharedSeat:
 class _Shared:
     """A place with an agent, how many use it now, and how many have."""
 
-    def __init__(self, owner: SharedAgents, key: Hashable) -> None:
+    def __init__(self, owner: SharedHostPool, key: Hashable) -> None:
         self.seats = 0
         self.spoiled = False
         self._owner = owner
@@ -134,7 +134,7 @@ class _Shared:
         assert self._client is not None
         return self._client
 
-    async def take(self, make_host: MakeHost, request: SlotRequest) -> SharedSeat:
+    async def take(self, make_host: MakeHost, request: SlotRequest) -> SharedHostReservation:
         self.seats += 1
         self._given += 1
         number = self._given
@@ -146,9 +146,9 @@ class _Shared:
         try:
             await asyncio.shield(self._starting)
         except BaseException:
-            await complete(self.leave())
+            await run_uncancelled(self.leave())
             raise
-        return SharedSeat(self, number)
+        return SharedHostReservation(self, number)
 
     async def _start(self, make_host: MakeHost, request: SlotRequest) -> None:
         try:
@@ -190,7 +190,7 @@ class _Shared:
                 await self._host.destroy()
 
 
-class SharedAgents:
+class SharedHostPool:
     """Places of one backend, by what they have in common; each has one agent with many slots.
 
     A place that is lost fails its own slots only. One that has not been used for `idle` seconds is closed.
@@ -205,7 +205,7 @@ class SharedAgents:
         self._places: dict[Hashable, list[_Shared]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> Seat:
+    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
         """Return a seat in a place of this key that has fewer than `limit`, in a new one if there is none.
 
         Those who come while a place is being made wait for it together. When cancelled, nothing is kept.
@@ -252,7 +252,7 @@ class SharedAgents:
                 raise result
 
 
-class SharedPlace(SandboxHost):
+class SharedHost(SandboxHost):
     """One sandbox's share of a place; return it from `AgentBackend.create`.
 
     Args:
@@ -270,7 +270,7 @@ class SharedPlace(SandboxHost):
         self._limit = limit
         self._describe = describe
         self._fields: Mapping[str, Any] = {}
-        self._seat: Seat | None = None
+        self._seat: SlotReservation | None = None
         self._slot: AgentSlot | None = None
 
     def slot_fields(self) -> Mapping[str, Any]:

@@ -7,23 +7,23 @@ from typing import Any
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.backend.shell_sandbox import PlainSandbox
+from hermes_sandbox.backend.shell_sandbox import ShellSandbox
 from hermes_sandbox.posix_shell.client import ShellClient, ShellPlace
 from hermes_sandbox.posix_shell.scripts import first_state
-from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.slots import SlotRequest
 
 _SAME_USER = "commands are the same user as the shell that serves them"
 
 
-def plain_sandbox(
+def shell_sandbox(
     request: SlotRequest,
     host: SandboxHost,
     *,
     why: str,
     provenance: Mapping[str, Any],
     release: Callable[[Sandbox], Awaitable[None]],
-) -> PlainSandbox:
+) -> ShellSandbox:
     """Return a sandbox, not started yet, whose shell is told what an agent would be.
 
     Args:
@@ -45,14 +45,14 @@ def plain_sandbox(
             place = _place(request, host, identity, fields)
             client = await ShellClient.connect(stream, place, timeout=request.setup_timeout)
         except OSError as error:
-            raise failure("the shell cannot be started", error) from error
+            raise system_error("the shell cannot be started", error) from error
         if client.process_bound is not None:
             # Handed on when the sandbox was made, before there was a shell to ask.
             limits["pids"] = client.process_bound
         await _begin_session(client, state, request)
         return client
 
-    return PlainSandbox(
+    return ShellSandbox(
         sandbox_id=request.sandbox_id,
         host=host,
         spec=request.spec,

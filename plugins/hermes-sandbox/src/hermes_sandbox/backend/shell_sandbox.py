@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxLacksError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, Sandbox, SandboxSpec, Transfer
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.posix_shell.client import Captured, Ran, ShellClient
 from hermes_sandbox.posix_shell.files import PlainFiles
 from hermes_sandbox.posix_shell.scripts import session_script
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.client import require_fits
 from hermes_sandbox.protocol.output import join_ends
 from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
@@ -29,7 +29,7 @@ _KNOWN: Final = 64
 """Executions whose results are kept."""
 
 
-def refuse_plain(spec: SandboxSpec, why: str) -> None:
+def refuse_without_agent(spec: SandboxSpec, why: str) -> None:
     """Raise `SandboxRefusedError` for what a sandbox without an agent cannot be asked for; `why` there is none."""
     wanted = (
         "session 'live'" if spec.session == "live" else "network 'allowlist'" if spec.network == "allowlist" else ""
@@ -39,7 +39,7 @@ def refuse_plain(spec: SandboxSpec, why: str) -> None:
 
 
 @final
-class PlainSandbox:
+class ShellSandbox:
     """A sandbox behind a shell. Made by `AgentBackend.open`.
 
     The session keeps its directory and its exported variables. Commands are those of the image's own `sh`; `output` is
@@ -55,7 +55,7 @@ class PlainSandbox:
         provenance: Mapping[str, Any],
         first_state: bytes,
         connect: Callable[[ShellClient | None], Awaitable[ShellClient]],
-        release: Callable[[PlainSandbox], Awaitable[None]],
+        release: Callable[[ShellSandbox], Awaitable[None]],
     ) -> None:
         self._id = sandbox_id
         self._host = host
@@ -232,7 +232,7 @@ class PlainSandbox:
         client = self._shell
         client.suspend("it is being renewed")
         async with self._turn:
-            await complete(self._restart(client))
+            await run_uncancelled(self._restart(client))
 
     async def _restart(self, client: ShellClient) -> None:
         self._executions = {}
@@ -249,7 +249,7 @@ class PlainSandbox:
         """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        await complete(_wait(self._closing))
+        await run_uncancelled(_wait(self._closing))
 
     async def _close(self) -> None:
         if self._client is not None:

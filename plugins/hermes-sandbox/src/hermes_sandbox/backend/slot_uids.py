@@ -22,7 +22,7 @@ def first_uid(place_id: str, *, few: bool = False) -> int:
     return _FEW_UIDS if few else _FIRST_UID + int(place_id, 16) % _PLACES * _UIDS
 
 
-def slot_of(
+def slot_fields(
     folder: str, sandbox_id: str, uid: int | None, processes: int | None = None, *, kept: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Return what a slot is opened with: a directory that nobody else has in its place, and a user likewise.

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from hermes_core.contracts.run_backends import RunBackends
     from hermes_core.contracts.sandbox import SandboxSpec
-    from hermes_core.discovery import Registry
-    from hermes_core.discovery.settings import PluginSettings
+    from hermes_core.discovery import PluginSettings, Registry
     from hermes_core.specs import BackendSpec
     from hermes_sandbox.backend.probing import Finding
 
@@ -105,10 +104,10 @@ def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
     """Ask the plugins what a run's config says of backends: the config's format is one of theirs."""
     from hermes_core.contracts.errors import AmbiguousComponentError, BrokenComponentError, UserError
     from hermes_core.contracts.run_backends import RunBackends
-    from hermes_core.discovery.loader import load_tolerantly
+    from hermes_core.discovery import load_plugins_tolerantly
 
     # A plugin that is broken may be one that the config disables: only what is loaded then has to load.
-    registry = load_tolerantly(settings, environ=os.environ)
+    registry = load_plugins_tolerantly(settings, environ=os.environ)
     answers = registry.answers("hermes_run_backends", config=path)
     if not answers:
         is_here = any(plugin.found.distribution == "hermes-runner" for plugin in registry.plugins)
@@ -142,7 +141,7 @@ def _options(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def _broken_plugins(settings: PluginSettings, timeout: float) -> list[dict[str, str]]:
-    from hermes_core.discovery.doctor import diagnose
+    from hermes_core.discovery import diagnose
 
     found = diagnose(settings, timeout=timeout)
     return [{"plugin": one.subject, "message": one.message} for one in found if one.level == "error"]
@@ -150,8 +149,7 @@ def _broken_plugins(settings: PluginSettings, timeout: float) -> list[dict[str, 
 
 def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
     """Try one backend after the other; where it is printed, its name stands there while it is tried."""
-    from hermes_core.discovery import load_plugins
-    from hermes_core.discovery.option_secrets import discretion
+    from hermes_core.discovery import load_plugins, scrubber_for
     from hermes_sandbox.commands.costs import tell_costs
 
     registry = load_plugins(plan.settings)
@@ -170,7 +168,7 @@ def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
         row = _try(registry, name, options, is_named=name in plan.options)
         if name == plan.wanted and plan.spec is not None and row["works"]:
             row = _with_the_config(row, plan.source, _as_configured(registry, name, options, plan.spec))
-        yield name, discretion(registry, "backend", name, options).values(row)
+        yield name, scrubber_for(registry, "backend", name, options).values(row)
     for row in absent:
         if printing is not None:
             printing.begin(row["backend"])
@@ -272,7 +270,7 @@ def _row(
 
 
 def _absent(registry: Registry) -> Iterator[Row]:
-    from hermes_core.discovery.suggestions import known_names, package_for
+    from hermes_core.discovery import known_names, package_for
 
     present = set(registry.names("backend"))
     absent: dict[str | None, str] = {}

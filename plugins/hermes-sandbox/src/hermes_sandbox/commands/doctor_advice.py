@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.discovery.requirements import unmet
-from hermes_core.discovery.suggestions import package_for
+from hermes_core.discovery import package_for, unmet_requirements
 from hermes_sandbox.backend.options import UNBOUNDED
 
 if TYPE_CHECKING:
@@ -31,13 +30,13 @@ _EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
 def missing(name: str, requires: Iterable[str], environ: Mapping[str, str]) -> tuple[str, str] | None:
     """Return what of a backend's requirements is not here, and what to type; None if all of it is."""
     programs = [item.removeprefix("bin:") for item in requires if item.startswith("bin:")]
-    absent = [program for program in programs if unmet((f"bin:{program}",), environ)]
+    absent = [program for program in programs if unmet_requirements((f"bin:{program}",), environ)]
     if absent:
         said = f"the program {absent[0]} is not on PATH"
         if absent[1:]:
             said = f"the programs {', '.join(absent)} are not on PATH"
         return said, _PROGRAMS.get(absent[0], f"install what has {absent[0]}, or add its directory to PATH")
-    if problems := unmet((item for item in requires if not item.startswith("bin:")), environ):
+    if problems := unmet_requirements((item for item in requires if not item.startswith("bin:")), environ):
         said, _, command = problems[0].partition(" (")
         return said, command.removesuffix(")") or f"hermes-core plugins show backend:{name}"
     return None

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import ConfigError, HermesError
-from hermes_core.discovery.option_secrets import discretion
-from hermes_core.rollout.boundary import contain, error_location
+from hermes_core.discovery import scrubber_for
+from hermes_core.redaction import SecretScrubber
+from hermes_core.rollout import error_location, guard_plugin_call
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
 from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing, tell_costs
 from hermes_sandbox.commands.doctor_advice import unbounded_advice
@@ -61,7 +61,7 @@ async def try_backend(
     registry: Registry, name: str, options: Mapping[str, Any], lease_dir: Path | None, *, levels_only: bool = False
 ) -> list[Finding]:
     """Try a backend: its levels, and what it declares at each of them. Whatever it raises is found, and not raised."""
-    silent = discretion(registry, "backend", name, options)
+    silent = scrubber_for(registry, "backend", name, options)
     findings: list[Finding] = []
     try:
         declared = cast("BackendSpec", registry.spec("backend", name))
@@ -70,7 +70,7 @@ async def try_backend(
             lease_in_files(backend, lease_dir)
             findings = await (probe_levels if levels_only else probe_backend)(backend, declared)
         finally:
-            await contain(backend.aclose())
+            await guard_plugin_call(backend.aclose())
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
         said = getattr(error, "message", f"{type(error).__name__}: {error} ({error_location(error)})")
         hint = getattr(error, "hint", None)
@@ -94,7 +94,7 @@ def _finding(name: str, level: str, feature: str, **found: Any) -> Finding:
     return Finding(backend=name, isolation=level, feature=feature, **found)
 
 
-def _without_secrets(finding: Finding, silent: Discretion) -> Finding:
+def _without_secrets(finding: Finding, silent: SecretScrubber) -> Finding:
     hint, processes = (text and silent.text(text) for text in (finding.hint, finding.processes))
     return dataclasses.replace(finding, detail=silent.text(finding.detail), hint=hint, processes=processes)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from hermes_core.contracts.leases import Collected
     from hermes_core.discovery import Registry
-    from hermes_sandbox.backend.reclaim import Collector
+    from hermes_sandbox.backend.reclaim import SandboxReclaimer
     from hermes_sandbox.leases.book import Lease, LeaseBook
 
 _BACKEND: Final = ("--terminal-backend", "--backend")
@@ -99,7 +99,7 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
 def _row(lease: Lease) -> dict[str, Any]:
     # An older release may have written more into it than this one would.
-    from hermes_core.contracts.secrecy import redact
+    from hermes_core.redaction import redact
 
     return {**redact(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
 
@@ -218,10 +218,10 @@ def _registry(arguments: argparse.Namespace) -> Registry:
     return load_plugins(getattr(arguments, "plugin_settings", None))
 
 
-def _collector(book: LeaseBook, registry: Registry, options: Mapping[str, Mapping[str, Any]]) -> Collector:
-    from hermes_sandbox.backend.reclaim import Collector
+def _collector(book: LeaseBook, registry: Registry, options: Mapping[str, Mapping[str, Any]]) -> SandboxReclaimer:
+    from hermes_sandbox.backend.reclaim import SandboxReclaimer
 
-    return Collector(book, registry, options)
+    return SandboxReclaimer(book, registry, options)
 
 
 def _options_for(asked: Collection[str], arguments: argparse.Namespace, why: str) -> dict[str, dict[str, Any]]:

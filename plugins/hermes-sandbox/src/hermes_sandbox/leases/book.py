@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from hermes_core.contracts.secrecy import strip_secrets
+from hermes_core.redaction import strip_secrets
 from hermes_sandbox.agent.processes import read_process
-from hermes_sandbox.leases.machine_identity import Here
-from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.leases.machine_identity import MachineIdentity
+from hermes_sandbox.protocol.fd_limits import system_error
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,7 +39,7 @@ OWNER_FIELDS: Final = ("owner_pid", "owner_start", "node", "machine_id", "boot_i
 """What of a lease tells whose it is; engines carry these as labels, tags or meta data."""
 
 
-def owner_is_dead(fields: Mapping[str, str], here: Here | None = None) -> bool:
+def owner_is_dead(fields: Mapping[str, str], here: MachineIdentity | None = None) -> bool:
     """Tell by the owner's fields alone, as text, whether it is known to be dead; of fields that lack, nothing is.
 
     Only `machine_id` may lack, as in what earlier releases have made: of an earlier boot nothing is known then.
@@ -122,7 +122,7 @@ class Lease:
         process = read_process(os.getpid())
         assert process is not None
         kept, withheld = public_options(options)
-        now, here = time.time(), Here.now()
+        now, here = time.time(), MachineIdentity.now()
         return cls(
             sandbox_id=sandbox_id,
             backend=backend,
@@ -156,7 +156,7 @@ class Lease:
                 options=terms.options,
             )
         except OSError as error:
-            raise failure("the lease of a sandbox cannot be made", error) from error
+            raise system_error("the lease of a sandbox cannot be made", error) from error
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -178,12 +178,12 @@ class Lease:
         """Whether its deadline has passed: the owner is dead, or has not come round to moving it."""
         return self.deadline < time.time()
 
-    def owner(self, here: Here | None = None) -> Owner:
+    def owner(self, here: MachineIdentity | None = None) -> Owner:
         """Tell whether the owner still lives; "elsewhere" when that cannot be seen from `here`, the caller's place.
 
         Two machines may have one host name, and two containers of one machine one boot: neither is proof of anything.
         """
-        here = here or Here.now()
+        here = here or MachineIdentity.now()
         if self.node != here.node:
             return "elsewhere"  # a home directory, or an engine, that several machines share
         if self.boot_id != here.boot_id:
@@ -228,7 +228,7 @@ class LeaseBook:
             partial.replace(self._path(lease.sandbox_id))
         except OSError as error:
             hint = "set XDG_STATE_HOME to a writable directory"
-            raise failure("the lease of a sandbox cannot be written", error, hint) from error
+            raise system_error("the lease of a sandbox cannot be written", error, hint) from error
 
     def extend(self, lease: Lease, deadline: float) -> Lease | None:
         """Move a deadline; None, and nothing is written, when the lease has been struck out meanwhile."""

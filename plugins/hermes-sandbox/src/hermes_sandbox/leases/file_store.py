@@ -68,9 +68,9 @@ class FileLeaseStore:
         dead, problems = await asyncio.to_thread(book.dead)
         done = Collected()
         if dead:
-            from hermes_sandbox.backend.reclaim import Collector
+            from hermes_sandbox.backend.reclaim import SandboxReclaimer
 
-            done = await Collector(book, registry).remove(dead)
+            done = await SandboxReclaimer(book, registry).remove(dead)
         done.problems += problems
         return done
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.leases.book import Lease, LeaseBook
-from hermes_sandbox.protocol.cancellation import complete
 
 _BEATS: Final = 4
 """How often deadlines are looked at within the shortest lifetime; one that is less than half a lifetime away moves."""
@@ -39,9 +39,9 @@ class LeaseKeeper:
     async def take(self, book: LeaseBook, lease: Lease) -> None:
         """Write a lease and hold it; on disk when this returns, and not when it is cancelled."""
         try:
-            await complete(asyncio.to_thread(book.write, lease))
+            await run_uncancelled(asyncio.to_thread(book.write, lease))
         except asyncio.CancelledError:
-            await complete(asyncio.to_thread(book.remove, lease.sandbox_id))
+            await run_uncancelled(asyncio.to_thread(book.remove, lease.sandbox_id))
             raise
         self._held[lease.sandbox_id] = (book, lease)
         if self._timer is None:
@@ -59,7 +59,7 @@ class LeaseKeeper:
             book, lease = self._held[sandbox_id]
             amended = dataclasses.replace(lease, handle=handle)
             self._held[sandbox_id] = (book, amended)
-            await complete(asyncio.to_thread(book.write, amended))
+            await run_uncancelled(asyncio.to_thread(book.write, amended))
         finally:
             self._amending.discard(sandbox_id)
 

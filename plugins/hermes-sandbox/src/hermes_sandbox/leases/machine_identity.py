@@ -23,7 +23,7 @@ _LETTERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class MachineIdentity:
     """Where a process is. `machine_id` is empty where nothing proves which machine it is."""
 
     node: str

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -30,10 +31,7 @@ from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits, plan_limits
 from hermes_sandbox.local.options import LocalOptions
 from hermes_sandbox.local.slots import LocalSlot, SharedAgent
-from hermes_sandbox.protocol.cancellation import complete
-from hermes_sandbox.protocol.fd_limits import failure
-
-__all__ = ["LocalBackend", "LocalOptions"]
+from hermes_sandbox.protocol.fd_limits import system_error
 
 
 class LocalBackend(AgentBackend):
@@ -128,7 +126,7 @@ class LocalBackend(AgentBackend):
         limits = self._plan(spec, sandbox_id)
         group = self._group(spec, sandbox_id)
         uid = self._inside_uid(spec)
-        root = await self._make_root(self._lease(spec, sandbox_id), uid, limits, group)
+        root = await self._make_root(self.lease_for(spec, sandbox_id), uid, limits, group)
         if spec.isolation == "bwrap":
             network = spec.network == "full"
             self._bubblewrap = self._bubblewrap or await asyncio.to_thread(bubblewrap.version)
@@ -148,7 +146,7 @@ class LocalBackend(AgentBackend):
         except OSError as error:
             await delete_tree(root)
             hint = "set the backend's option root_dir to a writable directory"
-            raise failure("the sandbox's directory or control group cannot be made", error, hint) from error
+            raise system_error("the sandbox's directory or control group cannot be made", error, hint) from error
         except SandboxRefusedError:
             await delete_tree(root)
             raise
@@ -164,7 +162,7 @@ class LocalBackend(AgentBackend):
             limit=self.options.slots_per_agent,
             root=self._root(sandbox_id),
             sandbox_id=sandbox_id,
-            make=lambda: self._make_root(self._lease(spec, sandbox_id), os.geteuid(), limits, None),
+            make=lambda: self._make_root(self.lease_for(spec, sandbox_id), os.geteuid(), limits, None),
             group=self._group(spec, sandbox_id),
         )
         slot.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
@@ -176,13 +174,13 @@ class LocalBackend(AgentBackend):
         group = self._group(spec, agent_id)
         paths = [str(path) for path in self._group_paths(spec, agent_id)]
         handle = {"sandbox_id": agent_id, "root": str(self._root(agent_id)), "groups": paths}
-        terms, leases = dataclasses.replace(self._terms(spec, agent_id), handle=handle), self._leases
+        terms, leases = dataclasses.replace(self.lease_terms(spec, agent_id), handle=handle), self._leases
         await leases.take(terms)
         try:
             # Its slots have groups of their own beside it, with limits.
-            root = await complete(self._make_root(Lease.of_terms(terms), os.geteuid(), Limits(), group))
+            root = await run_uncancelled(self._make_root(Lease.of_terms(terms), os.geteuid(), Limits(), group))
         except BaseException:
-            await complete(self._abandon(leases, handle))
+            await run_uncancelled(self._abandon(leases, handle))
             raise
         agent = SharedAgent(root, agent_id, self.options, Limits(), group)
         agent.mark = agent_id

@@ -10,12 +10,12 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX
 from hermes_sandbox.local.tmpfs import mount_sized, unmount
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.fd_limits import run_program
 
 _LEASE: Final = "lease.json"
@@ -77,7 +77,7 @@ def restore_directories(root: Path) -> None:
 
 async def delete_tree(root: Path) -> None:
     """Delete a directory with all that is in it, however deep or write-protected."""
-    await complete(asyncio.to_thread(_delete_tree, root))
+    await run_uncancelled(asyncio.to_thread(_delete_tree, root))
 
 
 def _delete_tree(root: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.backend import bubblewrap
@@ -25,9 +26,8 @@ from hermes_sandbox.local.options import LocalOptions
 from hermes_sandbox.local.spawn import start_confined
 from hermes_sandbox.protocol.agent_process import AgentProcess, kill_and_wait, read_all
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.client import AgentStream
-from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.fd_limits import system_error
 
 _GRACE: Final = 6.0
 """Seconds an agent gets to end everything by itself; it gives up after five."""
@@ -159,7 +159,7 @@ class BubblewrapHost(LocalHost):
         try:
             info, writer = os.pipe()
         except OSError as error:
-            raise failure("bubblewrap cannot be started", error) from error
+            raise system_error("bubblewrap cannot be started", error) from error
         try:
             argv = bubblewrap.command_line(
                 [python, *PYTHON_FLAGS],
@@ -176,7 +176,7 @@ class BubblewrapHost(LocalHost):
             raise
         except BaseException:
             os.close(info)
-            await complete(kill_processes(self._id, self._root))
+            await run_uncancelled(kill_processes(self._id, self._root))
             raise
         finally:
             os.close(writer)

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.options import ENVIRONMENT
-from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
+from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedHost
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories
 from hermes_sandbox.local.hosts import PlainHost
 from hermes_sandbox.local.kill import kill_processes
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
@@ -31,7 +31,7 @@ class SharedAgent(PlainHost):
         await self.release()
 
 
-class LocalSlot(SharedPlace):
+class LocalSlot(SharedHost):
     """One sandbox's slot of a shared agent, with directories that are made and deleted from outside.
 
     `make` makes the directories, when there is a seat: those who wait for one cost nothing. `group` is the control
@@ -67,7 +67,7 @@ class LocalSlot(SharedPlace):
     async def admit(self, request: SlotRequest) -> None:
         """Wait for a seat, then make the directories."""
         await super().admit(request)
-        await complete(self._make())
+        await run_uncancelled(self._make())
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open the slot, or end all that runs in the present one and mend its directories."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.protocol.agent_process import AgentProcess
-from hermes_sandbox.protocol.cancellation import complete
-from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.fd_limits import system_error
 
 
 async def start_confined(
@@ -25,7 +25,7 @@ async def start_confined(
     try:
         reader, writer = os.pipe()
     except OSError as error:
-        raise failure(f"{argv[0]} cannot be started", error) from error
+        raise system_error(f"{argv[0]} cannot be started", error) from error
     try:
         gate = [bash, "--noprofile", "--norc", "-c", _gate(reader, address_space), "hermes-gate", *argv]
         agent = await AgentProcess.start(gate, environment=environment, uid=uid, pass_fds=(reader, *pass_fds))
@@ -36,8 +36,8 @@ async def start_confined(
         except OSError as error:
             # It has not been let in, so it is this one process.
             agent.stream.writer.transport.abort()
-            await complete(agent.end(0.0))
-            raise failure("the sandbox's control group cannot be entered", error) from error
+            await run_uncancelled(agent.end(0.0))
+            raise system_error("the sandbox's control group cannot be entered", error) from error
     finally:
         os.close(reader)
         os.close(writer)

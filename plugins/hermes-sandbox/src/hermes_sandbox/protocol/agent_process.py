@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from hermes_sandbox.protocol.client import AgentStream
-from hermes_sandbox.protocol.fd_limits import failure
-from hermes_sandbox.protocol.push_reader import open_pushed
+from hermes_sandbox.protocol.fd_limits import system_error
+from hermes_sandbox.protocol.push_reader import open_callback_reader
 
 _SAID: Final = 1 << 14
 """Bytes that are read of what a program wrote to its standard error."""
@@ -53,9 +53,9 @@ class AgentProcess:
                     ours_until_started.callback(os.close, errors)
                     process = _spawn(argv, theirs.fileno(), errors, environment=environment, uid=uid, pass_fds=pass_fds)
             except OSError as error:
-                raise failure(f"{argv[0]} cannot be started", error) from error
+                raise system_error(f"{argv[0]} cannot be started", error) from error
             try:
-                reader, writer = await open_pushed(ours)
+                reader, writer = await open_callback_reader(ours)
             except BaseException:
                 process.kill()
                 process.wait()

@@ -22,7 +22,7 @@ from hermes_sandbox.agent.wire import (
 )
 from hermes_sandbox.protocol.bootstrap import agent_message
 from hermes_sandbox.protocol.pending import Download, Pending, as_exception, fail_all
-from hermes_sandbox.protocol.push_reader import PushedReader
+from hermes_sandbox.protocol.push_reader import CallbackReader
 
 _ACKNOWLEDGE: Final = 10.0
 """Seconds in which a cancelled request must be over in the sandbox; the hunt for processes takes 2.5 at most."""
@@ -314,7 +314,7 @@ class AgentClient:
         self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
 
     def _begin(self, reader: ByteReader) -> asyncio.Future[None]:
-        if not isinstance(reader, PushedReader):
+        if not isinstance(reader, CallbackReader):
             return self._loop.create_task(self._read(reader))
         self._reader = self._loop.create_future()
         reader.subscribe(self._take, self._note_end)
@@ -429,7 +429,7 @@ class AgentClient:
                 await self._stream.writer.wait_closed()
 
     async def _stop_reading(self) -> None:
-        if isinstance(self._stream.reader, PushedReader):
+        if isinstance(self._stream.reader, CallbackReader):
             self._stream.reader.unsubscribe()
         self._reader.cancel()
         await asyncio.wait((self._reader,))

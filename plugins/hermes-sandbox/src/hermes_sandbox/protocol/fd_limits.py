@@ -31,7 +31,7 @@ def suppress_exhausted() -> Iterator[None]:
             raise
 
 
-def failure(what: str, error: OSError, hint: str | None = None) -> BackendError:
+def system_error(what: str, error: OSError, hint: str | None = None) -> BackendError:
     """Return the error for something that the system refused."""
     return BackendError(f"{what}: {error}", hint=_HINT if is_exhaustion(error) else hint)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from importlib import resources, util
 from typing import Any, Final, final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import ProcessLimitError, UnavailableComponentError
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.client import require_fits
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_sandbox.protocol.validation import check_path, check_variables, encode_text
@@ -68,7 +68,7 @@ class AgentProcesses:
         try:
             answer = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await complete(_undo(slot, starting))
+            await run_uncancelled(_undo(slot, starting))
             raise
         except BlockingIOError as error:
             raise ProcessLimitError(

@@ -13,7 +13,7 @@ _KEPT: Final = 1 << 20
 """Bytes that are kept for nobody in particular before the other end has to wait."""
 
 
-class PushedReader:
+class CallbackReader:
     """What comes on a stream: given to whoever has subscribed, kept for who reads it while nobody has.
 
     A waiting task costs a turn of the event loop for each piece, and a buffer between the socket and the task costs a
@@ -93,7 +93,7 @@ class PushedReader:
 class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
     """Reads into one buffer; how writers wait for room is inherited."""
 
-    def __init__(self, reader: PushedReader, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, reader: CallbackReader, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(asyncio.StreamReader(loop=loop), loop=loop)
         self._pushed = reader
         self._memory = memoryview(bytearray(_BUFFER))
@@ -123,12 +123,12 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         self._pushed.finish(exc if isinstance(exc, OSError) else None)
 
 
-async def open_pushed(
-    sock: socket.socket, reader: PushedReader | None = None
-) -> tuple[PushedReader, asyncio.StreamWriter]:
+async def open_callback_reader(
+    sock: socket.socket, reader: CallbackReader | None = None
+) -> tuple[CallbackReader, asyncio.StreamWriter]:
     """Return a connected socket as what it says, to `reader` if one is given, and a writer."""
     loop = asyncio.get_running_loop()
-    reader = reader or PushedReader()
+    reader = reader or CallbackReader()
     protocol = _Pushing(reader, loop)
     transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)

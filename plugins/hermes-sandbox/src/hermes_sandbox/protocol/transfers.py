@@ -15,13 +15,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import Transfer
 from hermes_sandbox.agent.file_access.packing import Packer
 from hermes_sandbox.agent.file_access.unpacking import Unpacker
 from hermes_sandbox.agent.wire import FrameError
 from hermes_sandbox.protocol.archives import TarWriter
-from hermes_sandbox.protocol.cancellation import complete
 
 _WINDOW: Final = 4
 """Pieces that are asked for or sent before the first of them is answered."""
@@ -128,7 +128,7 @@ async def _copy(agent: Requests, path: str, ends: Callable[[], None]) -> AsyncIt
     except FrameError as error:
         raise BackendError(f"what the sandbox sent is no copy of {path}: {error}") from error
     finally:
-        await complete(_end(copy, ends))
+        await run_uncancelled(_end(copy, ends))
 
 
 async def _end(copy: _Copy, ends: Callable[[], None]) -> None:
@@ -140,7 +140,7 @@ async def _end(copy: _Copy, ends: Callable[[], None]) -> None:
 
 def _apart(work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
     # To its end, because it works on what would otherwise be closed under its feet after a cancellation.
-    return complete(asyncio.to_thread(work, *arguments))
+    return run_uncancelled(asyncio.to_thread(work, *arguments))
 
 
 async def upload(agent: Requests, source: Path, path: str) -> Transfer:

@@ -1,31 +1,38 @@
-"""Machines that can be told to run commands: what a backend needs besides the way to them.
+"""What a backend for machines that can be told to run commands is written with.
 
-A backend for such machines subclasses `MachineBackend`, brings a `Link`, and extends `MachineOptions`.
+Such a backend subclasses `MachineBackend`, brings a `Link` to its machines, and extends `MachineOptions`. One that
+carries frames itself reads them with `decode_header`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from hermes_core.lazy import lazy_exports
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_sandbox.agent.wire import PREFIX, FrameError, decode_header, lengths
     from hermes_sandbox.remote.backend import MachineBackend
-    from hermes_sandbox.remote.link import Ended, Link, Program
+    from hermes_sandbox.remote.link import CompletedCommand, Link, RemoteProgram
     from hermes_sandbox.remote.options import MachineOptions
 
-__all__ = ["Ended", "Link", "MachineBackend", "MachineOptions", "Program"]
+__all__ = [
+    "PREFIX",
+    "CompletedCommand",
+    "FrameError",
+    "Link",
+    "MachineBackend",
+    "MachineOptions",
+    "RemoteProgram",
+    "decode_header",
+    "lengths",
+]
 
-_HOMES = {
-    "Ended": "link",
-    "Link": "link",
-    "MachineBackend": "backend",
-    "MachineOptions": "options",
-    "Program": "link",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".backend": "MachineBackend",
+        ".link": "CompletedCommand Link RemoteProgram",
+        ".options": "MachineOptions",
+        "hermes_sandbox.agent.wire": "FrameError PREFIX decode_header lengths",
+    },
+)

@@ -13,7 +13,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.base import AgentBackend
 from hermes_sandbox.backend.bubblewrap import advice
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.remote.facts import Machine, look_at, sweep
+from hermes_sandbox.remote.facts import Machine, probe_host, sweep
 from hermes_sandbox.remote.hosts import BubblewrapHost, ConnectionHost, PlainHost
 from hermes_sandbox.remote.link import Link
 from hermes_sandbox.remote.options import MachineOptions
@@ -180,7 +180,7 @@ class MachineBackend(AgentBackend):
     async def look(self, link: Link) -> Machine:
         """Return what is known of a link's machine, which is looked at once."""
         if link.name not in self._machines:
-            self._machines[link.name] = await look_at(link, self.options)
+            self._machines[link.name] = await probe_host(link, self.options)
         return self._machines[link.name]
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:

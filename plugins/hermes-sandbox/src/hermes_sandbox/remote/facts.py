@@ -48,7 +48,7 @@ def shell(*arguments: str) -> str:
     return shlex.join(["exec", "/bin/sh", "-s", "--", *arguments])
 
 
-async def look_at(link: Link, options: MachineOptions) -> Machine:
+async def probe_host(link: Link, options: MachineOptions) -> Machine:
     """Ask the machine once what it has; raises `SandboxRefusedError` for what is missing."""
     command = shell(options.root_dir, options.bash, options.python or "")
     answer = await link.run(command, script("facts.sh"), timeout=options.setup_timeout)

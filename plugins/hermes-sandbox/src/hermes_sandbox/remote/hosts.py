@@ -13,7 +13,7 @@ from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.remote.confinement import account_inside, agent_argv, bwrap_argv, start_command
 from hermes_sandbox.remote.facts import Machine, make_directories, sweep
-from hermes_sandbox.remote.link import Link, Program
+from hermes_sandbox.remote.link import Link, RemoteProgram
 from hermes_sandbox.remote.options import MachineOptions
 
 Again = Callable[[Link], Awaitable[Link]]
@@ -35,7 +35,7 @@ class ConnectionHost(SandboxHost):
         self._machine = machine
         self._options = options
         self._mark = mark
-        self._agent: Program | None = None
+        self._agent: RemoteProgram | None = None
 
     def _argv(self) -> list[str]:
         return agent_argv(self._machine.python)

@@ -9,7 +9,7 @@ from hermes_sandbox.protocol.client import AgentStream
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CompletedCommand:
     """What a program on the machine did; status -1 when the link was lost before it was known."""
 
     status: int
@@ -17,7 +17,7 @@ class Ended:
     complaint: str
 
 
-class Program(Protocol):
+class RemoteProgram(Protocol):
     """A running program whose standard input and output are a stream."""
 
     @property
@@ -51,7 +51,7 @@ class Link(Protocol):
         """Whether it can be used, as far as is known."""
         ...
 
-    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
         """Run a program to its end, with `data` as its input; `timeout` is in seconds.
 
         Raises:
@@ -60,7 +60,7 @@ class Link(Protocol):
         """
         ...
 
-    async def start(self, command: str) -> Program:
+    async def start(self, command: str) -> RemoteProgram:
         """Start a program that talks to the caller until its input ends."""
         ...
 

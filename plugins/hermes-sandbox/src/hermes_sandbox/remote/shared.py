@@ -9,11 +9,11 @@ from typing import Any
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.options import ENVIRONMENT
-from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
+from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedHost
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
-class SharedSlot(SharedPlace):
+class SharedSlot(SharedHost):
     """A directory on the machine, and a slot of an agent that others use too.
 
     Its home is a directory beside the workspace, held by a slot of its own, so that the agent makes and deletes both

@@ -13,9 +13,10 @@ import pytest_asyncio
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, Sandbox, SandboxSpec, TerminalBackend
-from hermes_core.rollout.leasing import supply_lease_store
+from hermes_core.rollout import supply_lease_store
 from hermes_core.specs import BackendSpec
-from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox import LeaseBook, default_lease_dir
+from hermes_sandbox.backends import Lease
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import ComponentSuite
 from hermes_testing.watching import TooSoon, eventually, exists, runs_inside, with_more_time

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Processes, Sandbox, TerminalBackend
-from hermes_core.discovery.conformance import complaints
+from hermes_core.discovery import contract_violations
 from hermes_core.specs import BackendSpec
 from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
 from hermes_testing.suites.base import needs
@@ -37,13 +37,13 @@ class Lifecycle(BackendBase):
         self, backend: TerminalBackend, sandbox: Sandbox
     ) -> None:
         """With the same parameters."""
-        assert complaints(backend, TerminalBackend) == []
-        assert complaints(sandbox, Sandbox) == []
+        assert contract_violations(backend, TerminalBackend) == []
+        assert contract_violations(sandbox, Sandbox) == []
 
     @needs("processes")
     async def test_processes_have_the_contract_s_methods(self, shared: Sandbox) -> None:
         """With the same parameters."""
-        assert complaints(shared.processes, Processes) == []
+        assert contract_violations(shared.processes, Processes) == []
 
     async def test_the_backend_accepts_what_the_suite_asks_for(self, backend: TerminalBackend) -> None:
         """`check` tries it and is content."""

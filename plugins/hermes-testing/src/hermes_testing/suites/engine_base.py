@@ -17,11 +17,9 @@ import pytest
 import pytest_asyncio
 
 from hermes_core.contracts.engine import EngineRun, RolloutEngine
+from hermes_core.discovery import load_tasks
 from hermes_core.rollout import RolloutSpec
-from hermes_runner.config import RunConfig
-from hermes_runner.run.plan import plan_groups, rollouts
-from hermes_runner.run.run import Run, RunResult
-from hermes_runner.tasks import load_tasks
+from hermes_runner import Run, RunConfig, RunResult, plan_groups, plan_rollouts
 from hermes_testing.engine_plugin import ANSWER, MODULE, TOOLSET
 from hermes_testing.model_server import MODEL, ModelServer, Step, serving_model
 from hermes_testing.registries import isolated_registry
@@ -128,7 +126,7 @@ class Bench:
         config = self.config(**values)
         loaded = load_tasks(Path(config.tasks), self.registry)
         plan = plan_groups(loaded.tasks, config, self.registry)
-        return list(rollouts(plan.groups, config, "run_of_the_suite", {}))
+        return list(plan_rollouts(plan.groups, config, "run_of_the_suite", {}))
 
     @contextlib.asynccontextmanager
     async def open_engine(self, run: EngineRun | None = None) -> AsyncIterator[RolloutEngine]:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_runner.run.run import RunResult
+from hermes_runner import RunResult
 from hermes_testing.engine_plugin import WHERE
 from hermes_testing.model_server import call, say
 from hermes_testing.suites.base import needs

@@ -31,7 +31,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import ModelSession, RecordingModel
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import ModelSpec
-from hermes_core.tooling.selection import select_tools
+from hermes_core.tooling import select_tools
 from hermes_testing.servers import answer, nobody, serving
 from hermes_testing.suites.base import ComponentSuite
 from hermes_testing.watching import longest_stall

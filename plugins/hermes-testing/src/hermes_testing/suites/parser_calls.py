@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_core.contracts.parsing import AttemptStatus, ToolCallParser
-from hermes_core.discovery.conformance import complaints
+from hermes_core.discovery import contract_violations
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROSE, SEARCH, WEATHER, ParserBase
 from hermes_testing.suites.parser_mutation import nameless
@@ -21,7 +21,7 @@ class Calls(ParserBase):
 
     def test_it_has_the_contract_s_methods(self, parser: ToolCallParser) -> None:
         """With the same parameters."""
-        assert complaints(parser, ToolCallParser) == []
+        assert contract_violations(parser, ToolCallParser) == []
 
     @pytest.mark.parametrize("text", PLAIN.values(), ids=PLAIN)
     def test_plain_text_is_unchanged(self, parser: ToolCallParser, text: str) -> None:

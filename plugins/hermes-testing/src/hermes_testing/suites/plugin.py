@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from hermes_core.contracts.errors import UnavailableComponentError
-from hermes_core.discovery import PluginSettings, PluginState, load_plugins
-from hermes_core.discovery.kinds import KINDS
-from hermes_core.discovery.loader import load_tolerantly
-from hermes_core.discovery.requirements import unreadable_requirements
+from hermes_core.discovery import (
+    KINDS,
+    PluginSettings,
+    PluginState,
+    load_plugins,
+    load_plugins_tolerantly,
+    unreadable_requirements,
+)
 from hermes_core.specs import ComponentSpec, Declaration
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import Suite
@@ -76,7 +80,7 @@ class PluginSuite(Suite):
     @pytest.fixture
     def tolerant(self) -> Registry:
         """A registry of this plugin alone, in which a failure is a record."""
-        return load_tolerantly(PluginSettings(allow=(), extra=(self.plugin,)), environ=os.environ)
+        return load_plugins_tolerantly(PluginSettings(allow=(), extra=(self.plugin,)), environ=os.environ)
 
     @pytest.fixture
     def installed_plugin(self) -> Any:

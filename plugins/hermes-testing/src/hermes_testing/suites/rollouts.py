@@ -11,8 +11,7 @@ import pytest
 import pytest_asyncio
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import Runtime
+from hermes_core.rollout import RolloutContext, Runtime
 from hermes_testing.suites.base import ComponentSuite
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import Runtime
+from hermes_core.rollout import RolloutContext, Runtime
 from hermes_testing.suites.rollouts import RolloutBase
 
 if TYPE_CHECKING:

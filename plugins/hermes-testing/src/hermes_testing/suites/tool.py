@@ -12,10 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from hermes_core.contracts.tool import ToolResult
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import Runtime
+from hermes_core.rollout import RolloutContext, Runtime
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.arguments import ArgumentsError, prepare_arguments
+from hermes_core.tooling import ArgumentsError, prepare_arguments
 from hermes_testing.suites.rollouts import OpenRollout, RolloutBase
 from hermes_testing.watching import longest_stall
 
@@ -129,7 +128,7 @@ class ToolSuite(RolloutBase):
         return await runtime.tool(self.component).invoke(prepare_arguments(spec, text), context)
 
     async def _style(self, runtime: Runtime, tool: Any, context: RolloutContext) -> ToolResult:
-        from hermes_core.rollout.sync_context import SyncToolContext
+        from hermes_core.rollout import SyncToolContext
 
         arguments = dict(self.arguments)
         if inspect.iscoroutinefunction(tool.call):

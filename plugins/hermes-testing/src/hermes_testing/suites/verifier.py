@@ -12,9 +12,7 @@ import pytest
 
 from hermes_core.contracts.rollout import AgentResult, StopReason
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import Runtime
-from hermes_core.rollout.sync_context import SyncToolContext
+from hermes_core.rollout import RolloutContext, Runtime, SyncToolContext
 from hermes_core.specs import VerifierSpec
 from hermes_testing.suites.attacks import ATTACKS, dependencies_of, traces
 from hermes_testing.suites.base import needs

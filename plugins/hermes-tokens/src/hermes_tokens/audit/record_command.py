@@ -31,7 +31,7 @@ class RecordCommand:
 async def _record(upstream: str, log: str, host: str, port: int) -> None:
     from pathlib import Path
 
-    from hermes_models.serving.until_stopped import serve_until_stopped
+    from hermes_models import serve_until_stopped
     from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
 
     await serve_until_stopped(

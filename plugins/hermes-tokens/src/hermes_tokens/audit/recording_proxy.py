@@ -18,8 +18,7 @@ from aiohttp import web
 from yarl import URL
 
 from hermes_core.contracts.errors import OutputError
-from hermes_models.clients.address import ServerAddress
-from hermes_models.serving.aiohttp_server import listening
+from hermes_models import ServerAddress, serve_application
 from hermes_tokens.audit.wire_log import Exchange, aborted_ids, request_id
 
 # These belong to one connection, of which there are two here (RFC 9110, 7.6.1); lengths and hosts are set anew.
@@ -165,7 +164,7 @@ class RecordingProxy:
 @asynccontextmanager
 async def recording(proxy: RecordingProxy, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Listen while the block runs; yields the root URL."""
-    async with listening(proxy.application(), host=host, port=port) as root:
+    async with serve_application(proxy.application(), host=host, port=port) as root:
         yield root
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final, Self
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.rollout import is_handed_on, why_not_trained
 from hermes_core.contracts.tokens import Exactness
-from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.exactness import Exchange, check_exactness
 
 UNRECORDED: Final = "unrecorded"
 _FAULTS_SHOWN: Final = 20
@@ -65,7 +65,7 @@ def check_run(folder: Path, log: Path) -> WireCheck:
             rollouts += 1
             *earlier, own = _attempts(exchanges) or [[]]
             left_out["attempts played again"] += sum(map(_size, earlier))
-            found = check(own, outcome.get("samples") or ())
+            found = check_exactness(own, outcome.get("samples") or ())
             left_out["aborted requests"] += _size(own) - found.sampled
             faults += [f"rollout {outcome['rollout_id']}: {fault}" for fault in found.faults]
             total += found

@@ -103,11 +103,11 @@ class Prover:
     def prove(self, rule: AppendRule) -> Proof:
         """Return the proof for this tokenizer, template, tools and arguments."""
         if rule.fingerprint not in self._proofs:
-            self._proofs[rule.fingerprint] = prove(rule)
+            self._proofs[rule.fingerprint] = prove_template(rule)
         return self._proofs[rule.fingerprint]
 
 
-def prove(rule: AppendRule, clock: Callable[[], float] = time.perf_counter) -> Proof:
+def prove_template(rule: AppendRule, clock: Callable[[], float] = time.perf_counter) -> Proof:
     """Compare rule and template on every canned conversation; takes milliseconds."""
     began = clock()
     harmless = _harmless(rule)

@@ -12,11 +12,17 @@ from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import encode
-from hermes_models.clients.address import ServerAddress
-from hermes_models.clients.http import Answer, HttpChannel, HttpOptions, rollout_headers
-from hermes_models.clients.http_errors import Refusal, embedded_status
-from hermes_models.clients.model_list import CHECK_TIMEOUT
-from hermes_models.clients.replies import decode_json
+from hermes_models import (
+    CHECK_TIMEOUT,
+    HttpAnswer,
+    HttpChannel,
+    HttpOptions,
+    RequestRefusal,
+    ServerAddress,
+    decode_json,
+    embedded_status,
+    rollout_headers,
+)
 from hermes_tokens.clients.sampling import SamplingNames
 from hermes_tokens.constraints import constraints
 from hermes_tokens.generation import Generated, GenerateRequest
@@ -107,7 +113,7 @@ class HttpGenerateClient(ABC):
         # It also goes into a header, and must read the same there.
         base_id = quote(request.request_id, safe=_SAFE_IN_IDS, errors="replace") or uuid.uuid4().hex
 
-        async def attempt(number: int, seconds: float) -> Generated | Refusal:
+        async def attempt(number: int, seconds: float) -> Generated | RequestRefusal:
             request_id = base_id if number == 1 else f"{base_id}.{number}"
             body = self._body(request, request_id, parameters, fields)
             return await self._attempt(request, request_id, body, seconds)
@@ -142,13 +148,13 @@ class HttpGenerateClient(ABC):
         """Return path and body that abort a request, None where closing the connection is all there is."""
         return None
 
-    def _explain(self, refusal: Refusal, status: int) -> Refusal:  # noqa: ARG002 - for subclasses
+    def _explain(self, refusal: RequestRefusal, status: int) -> RequestRefusal:  # noqa: ARG002 - for subclasses
         """Add what this protocol knows about a refusal."""
         return refusal
 
     async def _attempt(
         self, request: GenerateRequest, request_id: str, body: bytes, seconds: float
-    ) -> Generated | Refusal:
+    ) -> Generated | RequestRefusal:
         headers = rollout_headers(request.rollout_id, request.seed)
         headers[REQUEST_HEADER] = request_id
         try:
@@ -157,13 +163,13 @@ class HttpGenerateClient(ABC):
             # Shielded: a second cancellation ends the wait, not the abort, which has a time limit of its own.
             await asyncio.shield(self._abort(request_id))
             raise
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RequestRefusal):
             if outcome.unanswered:
                 self._abort(request_id)
             return outcome
         return self._interpret(outcome)
 
-    def _interpret(self, answer: Answer) -> Generated | Refusal:
+    def _interpret(self, answer: HttpAnswer) -> Generated | RequestRefusal:
         if answer.status != 200:
             return self._explain(self._http.refusal(*answer), answer.status)
         try:
@@ -175,7 +181,7 @@ class HttpGenerateClient(ABC):
         except ModelReplyError as error:
             # The whole answer says no more, and would make the same failure of a thousand rollouts a thousand kinds.
             message = f"{self.address.shown} answered {answer.status}, but {error.message}"
-            return Refusal(kind=ModelReplyError, message=message, hint=error.hint, cause=error)
+            return RequestRefusal(kind=ModelReplyError, message=message, hint=error.hint, cause=error)
         except ValueError as error:
             return self._http.unreadable(error, answer)
 
@@ -210,10 +216,10 @@ class HttpGenerateClient(ABC):
             refusal = self._explain(self._http.refusal(*outcome), outcome.status)
             raise replace(refusal, message=f"{self.path} was wanted; {refusal.message}").error()
 
-    async def _probe(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def _probe(self, method: str, path: str, body: bytes | None = None) -> HttpAnswer:
         seconds = min(self._http.timeout, CHECK_TIMEOUT)
         outcome = await self._http.exchange(method, self.address.at(path), seconds, body)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RequestRefusal):
             raise outcome.error()
         return outcome
 

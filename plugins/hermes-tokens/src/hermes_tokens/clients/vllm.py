@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.model import encode
-from hermes_models.clients.http_errors import Refusal
-from hermes_models.clients.model_list import check_listed
+from hermes_models import RequestRefusal, check_listed
 from hermes_tokens.clients.generate import HttpGenerateClient, request_body
 from hermes_tokens.clients.generate_response import (
     entries,
@@ -84,7 +83,7 @@ class VllmGenerateClient(HttpGenerateClient):
         # The server knows a request under its id with a prefix; which of the two it takes depends on the version.
         return _ABORT, encode({"request_ids": [f"generate-tokens-{request_id}", request_id]})
 
-    def _explain(self, refusal: Refusal, status: int) -> Refusal:
+    def _explain(self, refusal: RequestRefusal, status: int) -> RequestRefusal:
         if status == 403 and "scale-out" in refusal.message:
             return replace(refusal, hint=_FLAG_HINT)
         if status == 404 and "does not exist" in refusal.message:

@@ -12,14 +12,13 @@ from typing import Any, Final, Self, TypeVar, final
 import aiohttp
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.secrecy import redact_address
-from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
-from hermes_pool.statistics import PoolStats
+from hermes_core.redaction import redact_address
+from hermes_pool import HostStartTimeoutError, PoolStats, SlotUnavailableError
 from hermes_tool_services import wire
 from hermes_tool_services.executor.artifacts import ArtifactRefusedError
 from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, timeout_of
+from hermes_tools.agent_tools import ToolCall, ToolResult
 
 P = TypeVar("P", bound=BaseModel)
 _PATIENCE: Final = 120.0

@@ -83,9 +83,8 @@ class ToolExecutorCommand:
 
 async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> None:
     from hermes_core.discovery import load_plugins
-    from hermes_core.rollout.leasing import supply_lease_store
-    from hermes_models.serving.aiohttp_server import listening
-    from hermes_models.serving.until_stopped import serve_until_stopped
+    from hermes_core.rollout import supply_lease_store
+    from hermes_models import serve_application, serve_until_stopped
     from hermes_tool_services.executor.executor import ToolExecutor
     from hermes_tool_services.executor.service import ExecutorService
 
@@ -100,7 +99,7 @@ async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> N
         supply_lease_store(backend, registry, name, options=options)
         async with executor:
             application = ExecutorService(executor, token=settings.token).application()
-            await serve_until_stopped(listening(application, host=host, port=port), host=host, port=port)
+            await serve_until_stopped(serve_application(application, host=host, port=port), host=host, port=port)
     finally:
         await _end(backend, settings.config.close_timeout_s, purge=arguments.purge)
 

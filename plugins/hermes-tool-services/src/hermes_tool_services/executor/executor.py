@@ -10,12 +10,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, final
 
-from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.tooling.agent_calls import result_for, without_policy
-from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, build_tool_registry, execute_tool
 from hermes_tool_services import wire
 from hermes_tool_services.executor.artifacts import ArtifactRefusedError
 from hermes_tool_services.executor.config import ToolExecutorConfig
@@ -27,6 +24,18 @@ from hermes_tool_services.stats import CallStats
 from hermes_tool_services.tool_server.client import ToolServerClient
 from hermes_tool_services.tool_server.failing import discreet
 from hermes_tool_services.tool_server.server import ToolServer
+from hermes_tools.agent_tools import (
+    InstalledTool,
+    Tool,
+    ToolCall,
+    ToolRegistry,
+    ToolResult,
+    ToolSchema,
+    build_tool_registry,
+    execute_tool,
+    result_for,
+    without_policy,
+)
 
 T = TypeVar("T")
 _RELEASED: Final = 65_536

@@ -9,24 +9,22 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, HermesError, UnknownComponentError
 from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
-from hermes_core.contracts.secrecy import redact_text
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.leasing import supply_lease_store
-from hermes_core.rollout.runtime import to_completion
+from hermes_core.redaction import redact_text
+from hermes_core.rollout import RolloutContext, Runtime, supply_lease_store
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.agent_calls import parse_result, without_policy
-from hermes_core.tooling.arguments import ArgumentsError
+from hermes_core.tooling import ArgumentsError
 from hermes_tool_services import wire
 from hermes_tool_services.executor import artifacts
 from hermes_tool_services.executor.tool_backend import BatchItem, ExecutionResult
 from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of
 from hermes_tools import process_limit_note, shorten_output
+from hermes_tools.agent_tools import parse_result, without_policy
 
 ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal_stateful"}
 """The predecessor's names of two tools inside the sandbox."""
@@ -132,7 +130,7 @@ class SandboxToolBackend:
     async def release(self, slot: SandboxSlot, *, reset_workspace: bool = False) -> None:
         """Close the sandbox, to the end even when cancelled. Its files go in any case: nobody gets them next."""
         del reset_workspace
-        await to_completion(self._release(slot))
+        await run_uncancelled(self._release(slot))
 
     async def _release(self, slot: SandboxSlot) -> None:
         slot.context.close()

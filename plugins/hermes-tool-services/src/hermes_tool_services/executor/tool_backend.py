@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from hermes_core.contracts.agent_tools import ToolResult
 from hermes_tool_services.wire import (
     ArtifactArchiveRequestPayload,
     ArtifactArchiveResponsePayload,
@@ -15,6 +14,7 @@ from hermes_tool_services.wire import (
     ArtifactReadRequestPayload,
     ArtifactReadResponsePayload,
 )
+from hermes_tools.agent_tools import ToolResult
 
 
 class ToolSlot(Protocol):

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, cast, final
 
-from hermes_core.contracts.agent_tools import ToolResult
 from hermes_tool_services.executor.tool_backend import ToolBackend
+from hermes_tools.agent_tools import ToolResult
 
 T = TypeVar("T")
 _REMEMBERED: Final = 16

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Final
 
 import aiohttp
 
-from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
-from hermes_core.contracts.secrecy import redact_address
-from hermes_core.tooling.agent_calls import clamp_timeout
+from hermes_core.redaction import redact_address
+from hermes_tools.agent_tools import Tool, ToolCall, ToolResult, ToolSchema, clamp_timeout
 
 _TIMEOUT: Final = 120.0
 _MARGIN: Final = 5.0
@@ -73,7 +72,7 @@ class ToolServerClient:
             return json.loads(text)
 
 
-class ToolExecutorClient(ToolServerClient):
+class TrajectoryToolClient(ToolServerClient):
     """Talks to a tool executor: its tools run in a sandbox of each trajectory, which it opens and closes.
 
     `timeout` are the seconds of a call that names none. What is the executor's failure and no tool's is raised as

@@ -54,8 +54,7 @@ class ToolServerCommand:
 
 async def _serve(arguments: argparse.Namespace, token: str | None, max_concurrency: int) -> None:
     from hermes_core.discovery import load_plugins
-    from hermes_models.serving.aiohttp_server import listening
-    from hermes_models.serving.until_stopped import serve_until_stopped
+    from hermes_models import serve_application, serve_until_stopped
     from hermes_tool_services.tool_server.server import ToolServer
     from hermes_tool_services.tool_server.service import ToolServerService
 
@@ -68,7 +67,7 @@ async def _serve(arguments: argparse.Namespace, token: str | None, max_concurren
     host, port = arguments.host, arguments.port
     try:
         application = ToolServerService(server, token=token).application()
-        await serve_until_stopped(listening(application, host=host, port=port), host=host, port=port)
+        await serve_until_stopped(serve_application(application, host=host, port=port), host=host, port=port)
     finally:
         await server.aclose()
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import BackendError
-from hermes_core.rollout.boundary import EscapedError
+from hermes_core.rollout import PluginEscapeError
+from hermes_tools.agent_tools import Tool, ToolCall, ToolResult
 
 _LOG: Final = logging.getLogger("hermes_pool.tools")
 
@@ -23,7 +23,7 @@ def report_failure(error: Exception, call: ToolCall, about: Mapping[str, str]) -
     """
     where = about.get("trajectory_id") or "no trajectory"
     _LOG.warning("tool %s failed in call %r of %s", call.name, call.uniq_id, where, exc_info=error)
-    kind = type(error.__cause__ if isinstance(error, EscapedError) and error.__cause__ else error).__name__
+    kind = type(error.__cause__ if isinstance(error, PluginEscapeError) and error.__cause__ else error).__name__
     return f"{call.name} failed: {kind} (what it says is in the log of the process that runs the tool)"
 
 

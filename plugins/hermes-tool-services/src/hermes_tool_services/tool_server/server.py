@@ -10,23 +10,26 @@ from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
 from hermes_core.contracts import tool as contract
-from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.contracts.model import encode
 from hermes_core.discovery import Registry
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.boundary import contain
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.sync_context import SyncToolContext
-from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.rollout import RolloutContext, Runtime, SyncToolContext, WorkerThreads, guard_plugin_call
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.agent_calls import parse_result, result_for, without_policy
-from hermes_core.tooling.arguments import ArgumentsError
-from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry
+from hermes_core.tooling import ArgumentsError
 from hermes_tool_services.policy import LONGEST, timeout_of
 from hermes_tool_services.stats import CallStats
 from hermes_tool_services.tool_server.failing import report_failure
 from hermes_tool_services.tool_server.threads import ToolStuckError, ToolThreads
+from hermes_tools.agent_tools import (
+    InstalledTool,
+    Tool,
+    ToolCall,
+    ToolRegistry,
+    ToolResult,
+    parse_result,
+    result_for,
+    without_policy,
+)
 
 MAX_CONCURRENCY: Final = 16
 DEFAULT_TIMEOUT: Final = 120.0
@@ -179,9 +182,11 @@ class ToolServer:
         self, spec: ToolSpec, tool: contract.Tool, arguments: dict[str, Any], context: RolloutContext, more: Any
     ) -> Any:
         if inspect.iscoroutinefunction(tool.call):
-            return await contain(tool.call(arguments, context, **more))
+            return await guard_plugin_call(tool.call(arguments, context, **more))
         sync = SyncToolContext(context)
-        return await contain(self._threads.run(spec.name, spec.target, lambda: tool.call(arguments, sync, **more)))
+        return await guard_plugin_call(
+            self._threads.run(spec.name, spec.target, lambda: tool.call(arguments, sync, **more))
+        )
 
     def _own_tool(self, tool: Tool) -> Run:
         async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
@@ -189,9 +194,11 @@ class ToolServer:
             try:
                 arguments = {**self._prepare_arguments(tool.schema.spec(), call), **_caller_arguments(function, about)}
                 if inspect.iscoroutinefunction(function):
-                    answer = await contain(function(**arguments))
+                    answer = await guard_plugin_call(function(**arguments))
                 else:
-                    answer = await contain(self._threads.run(call.name, call.name, lambda: function(**arguments)))
+                    answer = await guard_plugin_call(
+                        self._threads.run(call.name, call.name, lambda: function(**arguments))
+                    )
             except (ArgumentsError, ToolStuckError) as error:
                 return _failure(getattr(error, "message", str(error)))
             except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool

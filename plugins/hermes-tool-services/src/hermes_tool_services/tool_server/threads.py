@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.rollout import WorkerThreads
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tooling.sandbox_paths import expand
+from hermes_core.tooling import expand_home
 from hermes_tools.files.fuzzy import find_edits
 from hermes_tools.files.hunks import place_hunks
 from hermes_tools.files.matching import SIZE_LIMIT, Effort, MatchError
@@ -68,7 +68,7 @@ class _Draft:
     names: dict[str, str] = field(default_factory=dict)
 
     async def entry(self, path: str) -> _Entry:
-        place = posixpath.normpath(posixpath.join(self.sandbox.workspace, await expand(path, self.sandbox)))
+        place = posixpath.normpath(posixpath.join(self.sandbox.workspace, await expand_home(path, self.sandbox)))
         self.names.setdefault(place, path)
         if place not in self.entries:
             self.entries[place] = await self._load(place, path)

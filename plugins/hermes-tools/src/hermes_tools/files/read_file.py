@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tooling.sandbox_paths import expand
+from hermes_core.tooling import expand_home
 from hermes_tools.results import explain, failure, json_result
 
 LINE_LIMIT: Final = 2000
@@ -31,7 +31,7 @@ class ReadFileTool:
         """Answer the lines `offset` … `offset + limit - 1` of `path`."""
         path, offset, limit = arguments["path"], arguments.get("offset", 1), arguments.get("limit", 500)
         try:
-            place = await expand(path, context.sandbox)
+            place = await expand_home(path, context.sandbox)
             window = await _scan(context.sandbox, place, _Window(first=offset, last=offset + limit - 1))
         except FileNotFoundError as error:
             similar = await similar_files(context.sandbox, path)
@@ -164,7 +164,7 @@ def _line(data: bytes, length: int) -> str:
 async def similar_files(sandbox: Sandbox, path: str) -> list[str]:
     """List up to five files beside a path that does not exist whose names are like its own."""
     try:
-        folder, name = posixpath.split(await expand(path, sandbox))
+        folder, name = posixpath.split(await expand_home(path, sandbox))
         entries = await sandbox.list_dir(folder or ".")
     except OSError:
         return []

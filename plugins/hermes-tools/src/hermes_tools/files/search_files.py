@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tooling.sandbox_paths import expand, scratch_directory
+from hermes_core.tooling import expand_home, scratch_directory
 from hermes_tools.files import search_script as script
 from hermes_tools.files.read_file import similar_files
 from hermes_tools.results import failure, json_result
@@ -35,7 +35,7 @@ class SearchFilesTool:
         query = script.Query(
             mode="files" if files else arguments.get("output_mode", "content"),
             pattern=arguments["pattern"],
-            root=await expand(path, sandbox),
+            root=await expand_home(path, sandbox),
             directory=f"{await scratch_directory(sandbox)}/hermes-search-{uuid.uuid4().hex}",
             globs=(arguments["file_glob"],) if "file_glob" in arguments else (),
             context=arguments.get("context", 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tooling.sandbox_paths import expand
+from hermes_core.tooling import expand_home
 from hermes_tools.results import explain, failure, json_result
 
 
@@ -17,7 +17,7 @@ class WriteFileTool:
         path = arguments["path"]
         data = arguments["content"].encode()
         try:
-            await context.sandbox.write_file(await expand(path, context.sandbox), data)
+            await context.sandbox.write_file(await expand_home(path, context.sandbox), data)
         except OSError as error:
             return failure(explain(error, path))
         return json_result(path=path, bytes_written=len(data))

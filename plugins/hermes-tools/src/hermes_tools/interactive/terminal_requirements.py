@@ -7,7 +7,7 @@ from importlib import util
 
 from hermes_core.contracts.errors import ToolFailureError, UnavailableComponentError
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.tooling.sandbox_paths import scratch_directory
+from hermes_core.tooling import scratch_directory
 
 
 def require_emulation() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
+
+__all__ = ["run_uncancelled"]
 
 T = TypeVar("T")
 
 
-async def complete(work: Coroutine[Any, Any, T]) -> T:
+async def run_uncancelled(work: Awaitable[T]) -> T:
     """Run `work` to its end even when the caller is cancelled meanwhile; the cancellation is raised afterwards.
 
-    The result is lost then: work that creates something must also be able to remove it, see `AgentBackend.open`.
+    The result is lost then, so work that creates something must also be able to remove it. What `work` raises beside a
+    cancellation is the cancellation's cause.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

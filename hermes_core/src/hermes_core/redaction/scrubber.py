@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import WITHHELD
+from hermes_core.redaction.secrets import WITHHELD
 
 if TYPE_CHECKING:
     from hermes_core.contracts.rollout import Failure, RolloutOutcome
@@ -19,7 +19,7 @@ _SHORTEST: Final = 8
 """Characters; what is shorter, as an `env` of `MODE: test`, would be taken out of words that mean something else."""
 
 
-class Discretion:
+class SecretScrubber:
     """Takes known secrets out of what others say; what a model and its commands say is left as it is."""
 
     def __init__(self, secrets: Iterable[str]) -> None:

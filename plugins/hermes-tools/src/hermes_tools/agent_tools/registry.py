@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.selection import select_tools
+from hermes_core.tooling import select_tools
+from hermes_tools.agent_tools.tool import Tool, ToolCall, ToolResult, ToolSchema
 
 
 class InstalledTool(Tool):

@@ -51,7 +51,7 @@ class ToolSchema:
             summary=self.description.partition("\n")[0] or self.name,
             description=self.description,
             parameters=self.json_schema(),
-            target="hermes_core.contracts.agent_tools:Tool",
+            target="hermes_tools.agent_tools.tool:Tool",
             toolset="environment",
             needs_sandbox=False,
             side_effects="external" if self.external else "none",

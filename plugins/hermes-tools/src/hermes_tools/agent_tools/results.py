@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_core.contracts.agent_tools import ToolCall, ToolResult
+from hermes_tools.agent_tools.tool import ToolCall, ToolResult
 
 POLICY_WORDS: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
 """Arguments that are the environment's to decide, never a caller's."""

@@ -1,0 +1,48 @@
+"""What of a configuration nobody may read: what is secret, and how it is kept out of files, terminals and errors."""
+
+from __future__ import annotations
+
+from hermes_core.lazy import lazy_exports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_core.redaction.scrubber import SecretScrubber
+    from hermes_core.redaction.secrets import (
+        WITHHELD,
+        comparable_values,
+        find_secrets,
+        find_withheld,
+        quote_value,
+        redact,
+        redact_address,
+        redact_at,
+        redact_text,
+        strip_secrets,
+        yaml_problem,
+    )
+
+__all__ = [
+    "WITHHELD",
+    "SecretScrubber",
+    "comparable_values",
+    "find_secrets",
+    "find_withheld",
+    "quote_value",
+    "redact",
+    "redact_address",
+    "redact_at",
+    "redact_text",
+    "strip_secrets",
+    "yaml_problem",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".scrubber": "SecretScrubber",
+        ".secrets": (
+            "WITHHELD comparable_values find_secrets find_withheld quote_value "
+            "redact redact_address redact_at redact_text strip_secrets yaml_problem"
+        ),
+    },
+)

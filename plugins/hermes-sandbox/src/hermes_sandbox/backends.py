@@ -1,0 +1,110 @@
+"""What a backend is written with: subclass `AgentBackend`, and return a `SandboxHost` from its `create`.
+
+`RootAgentHost` is the host of a container; `RecycledHost` and `UserSlot` put many sandboxes into one container.
+"""
+
+from __future__ import annotations
+
+from hermes_core.lazy import lazy_exports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+    from hermes_sandbox.backend.base import AgentBackend
+    from hermes_sandbox.backend.container_host import RootAgentHost, refuse_mounted
+    from hermes_sandbox.backend.host import SandboxHost
+    from hermes_sandbox.backend.options import (
+        ENVIRONMENT,
+        PROCESSES,
+        AgentOptions,
+        CommandUser,
+        InsidePath,
+        Seconds,
+        parse_identity,
+    )
+    from hermes_sandbox.backend.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
+    from hermes_sandbox.backend.portable_python import NotPortableError, PortablePython, portable_python
+    from hermes_sandbox.backend.recycled_host import RecycledHost, UserSlot
+    from hermes_sandbox.backend.shared_hosts import MakeHost, SharedHost, SharedHostPool, SlotReservation
+    from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
+    from hermes_sandbox.backend.slot_uids import first_uid, slot_fields
+    from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, owner_is_dead
+    from hermes_sandbox.posix_shell.client import ShellClient
+    from hermes_sandbox.posix_shell.source import shell_command
+    from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+    from hermes_sandbox.protocol.client import Abortable, AgentClient, AgentStream
+    from hermes_sandbox.protocol.fd_limits import system_error
+    from hermes_sandbox.protocol.push_reader import CallbackReader, open_callback_reader
+    from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+
+__all__ = [
+    "ENVIRONMENT",
+    "OWNER_FIELDS",
+    "PROCESSES",
+    "PYTHON_FLAGS",
+    "Abortable",
+    "AgentBackend",
+    "AgentClient",
+    "AgentOptions",
+    "AgentSandbox",
+    "AgentSlot",
+    "AgentStream",
+    "CallbackReader",
+    "CommandUser",
+    "InsidePath",
+    "Lease",
+    "MakeHost",
+    "NotPortableError",
+    "PortablePython",
+    "RecycledHost",
+    "RootAgentHost",
+    "SandboxHost",
+    "Seconds",
+    "SharedHost",
+    "SharedHostPool",
+    "ShellClient",
+    "ShellSandbox",
+    "SlotRequest",
+    "SlotReservation",
+    "UserSlot",
+    "chown_script",
+    "first_uid",
+    "make_readonly_script",
+    "open_callback_reader",
+    "owner_is_dead",
+    "parse_identity",
+    "portable_python",
+    "refuse_mounted",
+    "refuse_without_agent",
+    "shared_dir_script",
+    "shell_command",
+    "slot_fields",
+    "system_error",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "hermes_sandbox.backend.agent_sandbox": "AgentSandbox",
+        "hermes_sandbox.backend.base": "AgentBackend",
+        "hermes_sandbox.backend.container_host": "RootAgentHost refuse_mounted",
+        "hermes_sandbox.backend.host": "SandboxHost",
+        "hermes_sandbox.backend.options": (
+            "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"
+        ),
+        "hermes_sandbox.backend.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
+        "hermes_sandbox.backend.portable_python": "NotPortableError PortablePython portable_python",
+        "hermes_sandbox.backend.recycled_host": "RecycledHost UserSlot",
+        "hermes_sandbox.backend.shared_hosts": "MakeHost SharedHost SharedHostPool SlotReservation",
+        "hermes_sandbox.backend.shell_sandbox": "ShellSandbox refuse_without_agent",
+        "hermes_sandbox.backend.slot_uids": "first_uid slot_fields",
+        "hermes_sandbox.leases.book": "Lease OWNER_FIELDS owner_is_dead",
+        "hermes_sandbox.posix_shell.client": "ShellClient",
+        "hermes_sandbox.posix_shell.source": "shell_command",
+        "hermes_sandbox.protocol.bootstrap": "PYTHON_FLAGS",
+        "hermes_sandbox.protocol.client": "Abortable AgentClient AgentStream",
+        "hermes_sandbox.protocol.fd_limits": "system_error",
+        "hermes_sandbox.protocol.push_reader": "CallbackReader open_callback_reader",
+        "hermes_sandbox.protocol.slots": "AgentSlot SlotRequest",
+    },
+)

@@ -1,0 +1,180 @@
+"""Print or write what each package offers to others: `public_api.txt` beside its pyproject.toml.
+
+A module with an `__all__` is public; so are the kernel's contracts, specs and hookspecs, with every name that has no
+underscore in front. Every other module is its package's own.
+
+    scripts/public_api.py            says which files are out of date
+    scripts/public_api.py --write    writes them
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from workspace import Package, packages
+
+SNAPSHOT = "public_api.txt"
+KERNEL = "hermes_core"
+OPEN_MODULES = (f"{KERNEL}.hookspecs", f"{KERNEL}.specs", f"{KERNEL}.contracts.")
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file, read without importing it: what it defines, and where what it imports comes from."""
+
+    name: str
+    tree: ast.Module
+    definitions: Mapping[str, ast.stmt] = field(default_factory=dict)
+    imports: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    exports: tuple[str, ...] | None = None
+    """The names in `__all__`; None where there is none."""
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """The names that others may import, sorted; none if the module is its package's own."""
+        if self.exports is not None:
+            return self.exports
+        if self.name.startswith(OPEN_MODULES):
+            return tuple(sorted(name for name in self.definitions if not name.startswith("_")))
+        return ()
+
+
+def read_modules(package: Package) -> dict[str, Module]:
+    """Return the modules of a package by their full names."""
+    source = package.folder / "src"
+    return {_module_name(path, source): _read(path, source) for path in sorted(source.rglob("*.py"))}
+
+
+def describe(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    """Yield the lines of one public module: each name with its signature, and the public members of classes."""
+    yield f"{module.name}"
+    for name in module.public:
+        for line in _describe_name(name, module, modules):
+            yield f"    {line}"
+
+
+def snapshot(package: Package) -> str:
+    """Return what the package's snapshot file should hold."""
+    modules = read_modules(package)
+    fronts = [module for module in modules.values() if module.public]
+    if not fronts:
+        return "No module of this package is for others to import.\n"
+    return "\n\n".join("\n".join(describe(front, modules)) for front in fronts) + "\n"
+
+
+def is_module(name: str) -> bool:
+    """Tell whether a full name is a module of this workspace, and so nothing that a front may export."""
+    return name in _all_modules()
+
+
+@cache
+def _all_modules() -> frozenset[str]:
+    return frozenset(name for package in packages() for name in read_modules(package))
+
+
+def _module_name(path: Path, source: Path) -> str:
+    parts = path.relative_to(source).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _read(path: Path, source: Path) -> Module:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    definitions: dict[str, ast.stmt] = {}
+    imports: dict[str, tuple[str, str]] = {}
+    exports: tuple[str, ...] | None = None
+    for node in _statements(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            imports |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
+        elif isinstance(node, _Definition):
+            definitions[node.name] = node
+        elif (name := _assigned_name(node)) == "__all__" and isinstance(node, ast.Assign):
+            exports = tuple(ast.literal_eval(node.value))
+        elif name is not None and not _is_typing_help(node):
+            definitions[name] = node
+    return Module(_module_name(path, source), tree, definitions, imports, exports)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield top-level statements, those under `if TYPE_CHECKING` too: a lazy front imports its names there."""
+    for node in tree.body:
+        yield from node.body if isinstance(node, ast.If) else (node,)
+
+
+def _assigned_name(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return None
+
+
+def _is_typing_help(node: ast.stmt) -> bool:
+    """Tell whether it is a type variable or the switch `TYPE_CHECKING`, which nobody imports."""
+    text = ast.unparse(node)
+    return text.startswith("TYPE_CHECKING") or " = TypeVar(" in text
+
+
+def _describe_name(name: str, module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    home, own_name = module, name
+    while own_name not in home.definitions and own_name in home.imports:
+        origin, own_name = home.imports[own_name]
+        if origin not in modules:
+            yield f"{name} = {origin}.{own_name}"
+            return
+        home = modules[origin]
+    node = home.definitions.get(own_name)
+    yield from _describe_definition(name, node) if node is not None else [f"{name} = ?"]
+
+
+def _describe_definition(name: str, node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join(ast.unparse(base) for base in [*node.bases, *(word.value for word in node.keywords)])
+        yield f"class {name}({bases})" if bases else f"class {name}"
+        for member in node.body:
+            yield from (f"    {line}" for line in _describe_member(member))
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield _signature(node)
+    elif isinstance(node, ast.AnnAssign):
+        yield f"{name}: {ast.unparse(node.annotation)}"
+    else:
+        yield name
+
+
+def _describe_member(node: ast.stmt) -> Iterator[str]:
+    name = node.name if isinstance(node, _Definition) else _assigned_name(node)
+    if name is None or (name.startswith("_") and name != "__init__"):
+        return
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        marks = [ast.unparse(mark) for mark in node.decorator_list]
+        yield from (f"@{mark}" for mark in marks if mark in {"property", "classmethod", "staticmethod"})
+    yield from _describe_definition(name, node)
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    return f"{word} {node.name}({ast.unparse(node.args)}){returned}"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the snapshots, or say which are out of date and exit with 1."""
+    old = 0
+    for package in packages():
+        path, text = package.folder / SNAPSHOT, snapshot(package)
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        old += 1
+        if "--write" in arguments:
+            path.write_text(text, encoding="utf-8")
+        print(f"{path}: {'written' if '--write' in arguments else 'out of date'}")
+    return 1 if old and "--write" not in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

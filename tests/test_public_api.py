@@ -1,0 +1,148 @@
+"""What a package offers to others: its fronts, what they export, and that nobody reaches past them."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import public_api
+import pytest
+from workspace import ROOT, Package, packages
+
+MEMBERS = packages()
+OURS = {package.import_name: package for package in MEMBERS}
+MODULES = {name: module for package in MEMBERS for name, module in public_api.read_modules(package).items()}
+FRONTS = [module for module in MODULES.values() if module.exports is not None]
+BY_NAME = {"ids": lambda value: value.name}
+
+
+def _sources(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*.py")) if "tests" not in path.parts]
+
+
+@cache
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports_of_others(path: Path, own: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, module and name of everything that is imported from a package of ours, for types too."""
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Import):
+            found = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found = [(node.module or "", alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in found:
+            if module.partition(".")[0] in OURS.keys() - {own}:
+                yield node.lineno, module, name
+
+
+def _is_public(module: str, name: str) -> bool:
+    if f"{module}.{name}".rstrip(".") in MODULES:
+        # A module as a whole: what is used of it is not known here, so all of it must be public.
+        return bool(MODULES[f"{module}.{name}".rstrip(".")].public)
+    return module in MODULES and (name in MODULES[module].public or name == "__version__")
+
+
+def _past_the_front(folder: Path, own: str = "") -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {module}{f'.{name}' if name else ''}"
+        for path in _sources(folder)
+        for line, module, name in _imports_of_others(path, own)
+        if not _is_public(module, name)
+    ]
+
+
+@pytest.mark.parametrize("package", MEMBERS, **BY_NAME)
+def test_a_package_imports_from_others_only_what_their_fronts_export(package: Package):
+    assert _past_the_front(package.folder / "src", package.import_name) == []
+
+
+@pytest.mark.parametrize("folder", ["examples", "benchmarks"])
+def test_programs_beside_the_packages_use_their_fronts_like_anybody(folder: str):
+    assert _past_the_front(ROOT / folder) == []
+
+
+@pytest.mark.parametrize("package", MEMBERS, **BY_NAME)
+def test_the_public_api_is_what_its_snapshot_says(package: Package):
+    path = package.folder / public_api.SNAPSHOT
+    known = path.read_text(encoding="utf-8") if path.is_file() else ""
+    changes = [*difflib.unified_diff(known.splitlines(), public_api.snapshot(package).splitlines(), lineterm="", n=0)]
+    assert not changes, (
+        f"the public API of {package.name} has changed. If that is meant, run `.venv/bin/python scripts/public_api.py "
+        "--write`, and add a line that begins with `- *plugin-api*:` to CHANGELOG.md:\n" + "\n".join(changes)
+    )
+
+
+@pytest.mark.parametrize("front", FRONTS, **BY_NAME)
+def test_a_front_exports_names_and_no_whole_module(front: public_api.Module):
+    wholesale = [name for name in front.public if public_api.is_module(".".join(front.imports.get(name, ("", ""))))]
+    assert wholesale == [], "export the names that others need, not the module that they are in"
+
+
+@pytest.mark.parametrize("front", FRONTS, **BY_NAME)
+def test_a_front_exports_no_name_of_a_module_beside_it(front: public_api.Module):
+    """Importing that module would put it in the name's place."""
+    assert [name for name in front.public if public_api.is_module(f"{front.name}.{name}")] == []
+
+
+@pytest.mark.parametrize("front", FRONTS, **BY_NAME)
+def test_every_name_of_a_front_can_be_imported_and_no_other(front: public_api.Module):
+    module = importlib.import_module(front.name)
+    assert {name for name in front.public if getattr(module, name, None) is None} == set()
+    assert set(front.public) - {"__version__"} <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module '{front.name}' has no attribute 'missing'"):
+        _ = module.missing
+
+
+@pytest.mark.parametrize("front", FRONTS, **BY_NAME)
+def test_a_lazy_front_has_each_name_in_its_three_lists(front: public_api.Module):
+    """For readers (`__all__`), for type checkers (the guarded imports), and for run time (`lazy_exports`)."""
+    homes = dict(_lazy_homes(front))
+    if not homes:
+        return
+    assert {name: module for name, (module, _) in front.imports.items() if name in homes} == homes
+    assert sorted(homes) == sorted(set(front.public) - {"__version__"} - front.definitions.keys())
+
+
+def _lazy_homes(front: public_api.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(front.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_exports":
+            for module, names in ast.literal_eval(node.args[1]).items():
+                yield from ((name, front.name + module if module.startswith(".") else module) for name in names.split())
+
+
+def _private_members(package: Package) -> tuple[set[str], dict[str, str]]:
+    """Return the private names that a package's source defines, and those that it uses of `self`, with the place."""
+    defined: set[str] = set()
+    used: dict[str, str] = {}
+    for path in _sources(package.folder / "src"):
+        for node in ast.walk(_parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+                defined |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+            elif isinstance(node, ast.keyword) and node.arg:
+                defined.add(node.arg)  # as in `self.__dict__.update(_name=…)`
+            elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                if isinstance(node.ctx, ast.Store):
+                    defined.add(node.attr)
+                elif ast.unparse(node.value) in {"self", "super()", "cls"}:
+                    used[node.attr] = f"{path.relative_to(ROOT)}:{node.lineno}"
+    return defined, used
+
+
+def test_no_package_uses_a_private_member_of_anothers_class():
+    private = {package.name: _private_members(package) for package in MEMBERS}
+    foreign = []
+    for name, (defined, used) in private.items():
+        others = set().union(*(found for other, (found, _) in private.items() if other != name))
+        foreign += [f"{place}: {attribute}" for attribute, place in used.items() if attribute in others - defined]
+    assert foreign == [], "make it public in the class that has it, with a docstring, or do without"
