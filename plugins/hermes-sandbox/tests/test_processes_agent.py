@@ -176,7 +176,7 @@ def test_the_ring_keeps_positions_however_the_pieces_fall():
 
 async def test_input_larger_than_a_pipe_is_taken_while_the_process_reads(set_constants):
     # A program that has no processor for a while reads no more than one that has stopped reading.
-    set_constants(_PATIENCE=600.0)
+    set_constants("background.job_input", _PATIENCE=600.0)
     data = b"x" * 3_000_000
     async with sandbox() as box:
         started = await box.processes.start("exec wc -c")

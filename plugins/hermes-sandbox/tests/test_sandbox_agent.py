@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import hashlib
 import socket
@@ -20,36 +19,12 @@ from hermes_sandbox.agent import wire
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol import bootstrap as source
-from hermes_sandbox.protocol.bootstrap import agent_message, agent_source
+from hermes_sandbox.protocol.bootstrap import agent_message
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_testing.watching import eventually
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3)
-
-
-def test_the_agent_is_a_program_of_python_3_8():
-    tree = ast.parse(agent_source(), feature_version=(3, 8))
-    evaluated = [node for node in ast.walk(tree) if isinstance(node, ast.Match)]
-    assert evaluated == []
-
-
-def test_the_agent_imports_the_standard_library_alone():
-    tree = ast.parse(agent_source())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
-
-
-def test_no_two_modules_of_the_agent_use_one_name():
-    defined = []
-    for node in ast.parse(agent_source()).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined.append(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            defined += [target.id for target in targets if isinstance(target, ast.Name)]
-    assert sorted(defined) == sorted(set(defined))
 
 
 @given(st.lists(st.tuples(HEADERS, st.binary(max_size=50)), max_size=5), st.integers(1, 9))

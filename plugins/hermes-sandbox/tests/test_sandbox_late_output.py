@@ -22,7 +22,7 @@ sessions = pytest.mark.parametrize("session", ["robust", "live"])
 @pytest.mark.parametrize("following", FILTERS)
 async def test_output_is_waited_for_as_long_as_what_passes_it_on_works(set_constants, session, following):
     """It was given 20 ms, which a busy machine needs to start it. Here it is given none, so only its work counts."""
-    set_constants(LATE_OUTPUT=0.0)
+    set_constants("commands.late_output", LATE_OUTPUT=0.0)
     async with open_one(session=session) as sandbox:
         for _ in range(5):
             result = await sandbox.exec(f"echo through > >({following})")
@@ -30,7 +30,7 @@ async def test_output_is_waited_for_as_long_as_what_passes_it_on_works(set_const
 
 
 async def test_errors_that_are_passed_on_are_waited_for(set_constants):
-    set_constants(LATE_OUTPUT=0.0)
+    set_constants("commands.late_output", LATE_OUTPUT=0.0)
     async with open_one() as sandbox:
         result = await sandbox.exec(f"echo through 2> >({SLOW}; cat >&2) >&2")
     assert result.stderr == b"through\n"
@@ -38,7 +38,7 @@ async def test_errors_that_are_passed_on_are_waited_for(set_constants):
 
 @pytest.mark.parametrize("following", FILTERS)
 async def test_the_end_of_a_background_process_waits_for_what_passes_on_its_output(set_constants, following):
-    set_constants(LATE_OUTPUT=0.0)
+    set_constants("commands.late_output", LATE_OUTPUT=0.0)
     async with open_one() as sandbox:
         started = await sandbox.processes.start(f"echo through > >({following})")
         assert not (await sandbox.processes.wait(started.id, timeout=60)).running
@@ -51,7 +51,7 @@ async def test_the_end_of_a_background_process_waits_for_what_passes_on_its_outp
     "idle", ["sleep 300 & echo x", "tail -f /dev/null | cat & echo x", "exec 3> >(cat); sleep 300 >&3 & echo x"]
 )
 async def test_what_has_nothing_to_pass_on_does_not_hold_the_answer(set_constants, session, idle):
-    set_constants(_FILTERS_LONGEST=600.0, _FILTERS_BUDGET=600.0)
+    set_constants("commands.late_output", _FILTERS_LONGEST=600.0, _FILTERS_BUDGET=600.0)
     async with open_one(session=session) as sandbox, asyncio.timeout(60):
         assert (await sandbox.exec(idle)).stdout == b"x\n"
 
@@ -61,7 +61,7 @@ async def test_what_has_nothing_to_pass_on_does_not_hold_the_answer(set_constant
 @pytest.mark.parametrize("unbounded", ["_FILTERS_LONGEST", "_FILTERS_BUDGET"])
 async def test_what_works_without_end_does_not_hold_the_answer(set_constants, session, endless, unbounded):
     """It is bounded by time and by what it uses of the processor, of which a busy machine gives it little."""
-    set_constants(**{unbounded: 600.0})
+    set_constants("commands.late_output", **{unbounded: 600.0})
     async with open_one(session=session) as sandbox, asyncio.timeout(60):
         result = await sandbox.exec(f"echo started; {endless}")
     assert result.stdout.startswith(b"started\n")
@@ -69,7 +69,7 @@ async def test_what_works_without_end_does_not_hold_the_answer(set_constants, se
 
 @sessions
 async def test_a_command_whose_shell_has_gone_is_answered_when_its_time_is_over(set_constants, session):
-    set_constants(LATE_OUTPUT=600.0)
+    set_constants("commands.late_output", LATE_OUTPUT=600.0)
     async with open_one(session=session) as sandbox:
 
         async def attempt(limit):
@@ -88,7 +88,7 @@ async def test_a_command_whose_shell_has_gone_is_answered_when_its_time_is_over(
 
 
 async def test_a_cancelled_call_does_not_wait_for_what_others_still_write(set_constants):
-    set_constants(LATE_OUTPUT=600.0)
+    set_constants("commands.late_output", LATE_OUTPUT=600.0)
     async with open_one() as sandbox:
         call = asyncio.create_task(sandbox.exec("sleep 300 & echo $$ >shell"))
 

@@ -13,22 +13,23 @@ from hermes_sandbox.protocol import bootstrap
 
 
 class SetConstants(Protocol):
-    """Has the agents that start from now on use other values for what is set at the top of their modules."""
+    """Has the agents that start from now on use other values for what is set at the top of a module, as `slot`."""
 
-    def __call__(self, **values: float) -> None: ...
+    def __call__(self, module: str, **values: float) -> None: ...
 
 
 @contextmanager
 def changed_constants(monkeypatch: pytest.MonkeyPatch) -> Iterator[SetConstants]:
     """Give what changes the constants of agents; afterwards they are as they were."""
-    source = bootstrap.agent_source()
+    sources = dict(bootstrap.agent_sources())
 
-    def change(**values: float) -> None:
-        text = source
+    def change(module: str, **values: float) -> None:
+        text = sources[f"hermes_sandbox.agent.{module}"]
         for name, value in values.items():
             text, count = re.subn(rf"^{name} = [0-9.]+$", f"{name} = {value}", text, flags=re.MULTILINE)
-            assert count == 1, f"{name} is set {count} times"
-        monkeypatch.setattr(bootstrap, "agent_source", lambda: text)
+            assert count == 1, f"{name} is set {count} times in {module}"
+        sources[f"hermes_sandbox.agent.{module}"] = text
+        monkeypatch.setattr(bootstrap, "agent_sources", lambda: sources)
         bootstrap._message.cache_clear()
 
     yield change

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# Reads three fields (the lengths of the byte code and of the text as 8 hexadecimal digits each, and for which Python
-# the byte code is), the byte code and the text from descriptor 0, byte-exact, so that the frames which follow are left
-# to the agent. Another Python than the one named compiles the text.
+# Reads three fields (the lengths of the byte code and of the texts as 8 hexadecimal digits each, and for which Python
+# the byte code is), the byte code and the texts from descriptor 0, byte-exact, so that the frames which follow are left
+# to the agent. Both are a dictionary of all modules by name; another Python than the one named takes the texts.
 LOADER = """
 import marshal, os, sys
 import _frozen_importlib_external as boot
@@ -18,6 +18,12 @@ def take(size):
     return data
 size, length = int(take(8), 16), int(take(8), 16)
 same = take(32).decode().split() == [sys.implementation.cache_tag, boot.MAGIC_NUMBER.hex()]
-code, text = take(size), take(length)
-exec(marshal.loads(code) if same else compile(text, "<hermes-agent>", "exec"), {"__name__": "__main__"})
+code, texts = take(size), take(length)
+sent = marshal.loads(code if same else texts)
+del code, texts
+own = {"__name__": "hermes_sandbox.agent.importer"}
+exec(sent[own["__name__"]], own)
+own["install_importer"](sent)
+from hermes_sandbox.agent.server import main
+main()
 """

@@ -16,9 +16,10 @@ from hermes_sandbox.agent.commands.session import COMMAND_FD
 from hermes_sandbox.agent.commands.write_order import hang_bell
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
+from hermes_sandbox.agent.operations import CALLS, STREAMS, UPLOADS, WAITS
 from hermes_sandbox.agent.processes import become_reaper, kill_descendants, take_name
 from hermes_sandbox.agent.seccomp import confine_sockets, shield
-from hermes_sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
+from hermes_sandbox.agent.slot import USUAL_UMASK, Slot
 from hermes_sandbox.agent.slot_lifecycle import (
     begin,
     bind_slot,
@@ -396,7 +397,3 @@ def main() -> None:
     finally:
         clean = server.end_all()
     sys.exit(0 if clean else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""One of the places that an agent keeps apart, and the tables of what can be asked of it."""
+"""One of the places that an agent keeps apart."""
 
 from __future__ import annotations
 
@@ -23,15 +23,6 @@ from hermes_sandbox.agent.processes import (
     with_descendants,
 )
 from hermes_sandbox.agent.wire import encode_head
-
-CALLS: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
-"""`op(slot, request, body)` answers at once."""
-STREAMS: dict[str, Callable[[Any, dict[str, Any]], Iterator[tuple[dict[str, Any], bytes]]]] = {}
-"""`op(slot, request)` yields `{"part": …}` frames and at last `{"ok": …}`; an empty header only lets others run."""
-WAITS: dict[str, Callable[[Any, dict[str, Any], bytes, Any], Callable[[], None]]] = {}
-"""`op(slot, request, body, answer)` calls `answer(values, body)` once, later, and returns what cancels it."""
-UPLOADS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-"""`op(slot, request)` returns an object with `add(data)`, `commit(sha256) -> dict` and `abort()`."""
 
 USUAL_UMASK = 0o022
 """What the agent has, unless it acts for a slot that wants another."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from hermes_sandbox.agent.loop import Loop
-from hermes_sandbox.agent.slot import CALLS, Slot
+from hermes_sandbox.agent.slot import Slot
 
 TUNNEL_WINDOW = 1 << 18
 TUNNELS_MAX = 256
@@ -283,5 +283,7 @@ def relay_to_tunnel(slot: Slot, request: dict[str, Any], body: bytes) -> dict[st
     return {}
 
 
-CALLS["tunnel_listen"] = listen_for_tunnels
-CALLS.update(dict.fromkeys(("tunnel_data", "tunnel_credit", "tunnel_close"), relay_to_tunnel))
+CALLS = {
+    "tunnel_listen": listen_for_tunnels,
+    **dict.fromkeys(("tunnel_data", "tunnel_credit", "tunnel_close"), relay_to_tunnel),
+}

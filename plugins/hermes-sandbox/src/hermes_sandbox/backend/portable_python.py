@@ -28,7 +28,7 @@ from typing import ClassVar, Final
 from hermes_core.contracts.errors import BackendError, UnavailableComponentError
 from hermes_sandbox.agent.slot_lifecycle import NEEDED_LATER
 from hermes_sandbox.backend.ownership_scripts import make_readonly_script
-from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_source
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_sources
 from hermes_sandbox.protocol.processes import ptyprocess_source
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x"}
@@ -157,7 +157,7 @@ def _on_this_machine(what: str) -> Iterator[None]:
 def _imports() -> list[str]:
     """Return the modules that the agent, what is sent to it, and the programs beside it import at any time."""
     names = {*_LATER, *NEEDED_LATER}
-    texts = [agent_source(), PYTHON_FLAGS[-1], make_readonly_script("/", (1, 1))]
+    texts = [*agent_sources().values(), PYTHON_FLAGS[-1], make_readonly_script("/", (1, 1))]
     with contextlib.suppress(UnavailableComponentError):
         texts.append(ptyprocess_source().decode())
     for text in texts:
@@ -166,7 +166,8 @@ def _imports() -> list[str]:
                 names.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.add(node.module)
-    return sorted(names)
+    # The agent brings its own modules with it.
+    return sorted(name for name in names if name not in agent_sources())
 
 
 def _files(found: dict[str, list[str] | str]) -> Iterator[tuple[str, Path]]:

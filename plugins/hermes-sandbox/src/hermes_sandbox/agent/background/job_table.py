@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from hermes_sandbox.agent.background.jobs import Job
-from hermes_sandbox.agent.slot import CALLS, WAITS
 
 MAX_RUNNING_JOBS = 64
 MAX_ENDED_JOBS = 64
@@ -118,7 +117,11 @@ def _resize_job(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, A
     return {}
 
 
-CALLS.update(job_list=_list_jobs, job_poll=_poll_job, job_close=_close_job, job_resize=_resize_job)
-WAITS.update(
-    job_start=_start_job, job_read=_read_job, job_wait=_wait_for_job, job_write=_write_to_job, job_kill=_kill_job
-)
+CALLS = {"job_list": _list_jobs, "job_poll": _poll_job, "job_close": _close_job, "job_resize": _resize_job}
+WAITS = {
+    "job_start": _start_job,
+    "job_read": _read_job,
+    "job_wait": _wait_for_job,
+    "job_write": _write_to_job,
+    "job_kill": _kill_job,
+}

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from hermes_sandbox.agent.slot import WAITS, Slot
+from hermes_sandbox.agent.slot import Slot
 
 _REMEMBERED = 64
 
@@ -126,4 +126,4 @@ def execute(slot: Slot, request: dict[str, Any], body: bytes, answer: Any) -> Ca
     return turns.ask(request, body, answer)
 
 
-WAITS["exec"] = execute
+WAITS = {"exec": execute}

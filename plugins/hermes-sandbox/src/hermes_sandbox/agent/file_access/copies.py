@@ -11,7 +11,7 @@ from typing import Any
 from hermes_sandbox.agent.file_access.files import require_replaceable
 from hermes_sandbox.agent.file_access.packing import Packer
 from hermes_sandbox.agent.file_access.unpacking import Unpacker
-from hermes_sandbox.agent.slot import CALLS, STREAMS, Slot
+from hermes_sandbox.agent.slot import Slot
 from hermes_sandbox.agent.wire import FrameError
 
 
@@ -128,5 +128,5 @@ def drop(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     return {}
 
 
-CALLS.update({"pack": pack, "unpack": unpack, "give": give, "finish": finish, "drop": drop})
-STREAMS["take"] = take
+CALLS = {"pack": pack, "unpack": unpack, "give": give, "finish": finish, "drop": drop}
+STREAMS = {"take": take}

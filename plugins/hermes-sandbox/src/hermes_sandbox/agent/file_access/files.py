@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_sandbox.agent.slot import STREAMS, UPLOADS, Slot
+from hermes_sandbox.agent.slot import Slot
 from hermes_sandbox.agent.wire import CHUNK
 
 _DEEP = 3000
@@ -181,5 +181,5 @@ def write(slot: Slot, request: dict[str, Any]) -> Upload:
     return Upload(slot.path(request["path"]), request["mode"])
 
 
-STREAMS.update({"read": read, "stat": describe, "list": listing, "remove": remove})
-UPLOADS["write"] = write
+STREAMS = {"read": read, "stat": describe, "list": listing, "remove": remove}
+UPLOADS = {"write": write}
