@@ -35,7 +35,7 @@ _ABOVE = 300
 """Descriptors are moved above this number when they are in the way of the numbers that a process is to have."""
 _GLANCE = 10
 """Milliseconds between looks at whether a starting process has been stopped."""
-_START_PATIENCE = 1.0
+_PATIENCE = 1.0
 """Seconds that everything else waits for a process to say that it runs; its own kind can keep it from that."""
 
 
@@ -165,7 +165,7 @@ def _listen(told: int, pid: int) -> bytes:
 
     As soon as it has its user, others of that user can stop it: then it is a stopped process like any other.
     """
-    end = time.monotonic() + _START_PATIENCE
+    end = time.monotonic() + _PATIENCE
     ready = select.poll()  # select() takes no descriptor above 1023
     ready.register(told, select.POLLIN)
     while not ready.poll(_GLANCE):

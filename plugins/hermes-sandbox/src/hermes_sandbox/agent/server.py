@@ -32,8 +32,8 @@ from hermes_sandbox.agent.slot_lifecycle import (
 from hermes_sandbox.agent.sweeping.sweeper import Sweeper
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 
-_STREAM_READ = 1 << 18
-_LAST_SECONDS_OF_ALL = 5.0
+_READ_SIZE = 1 << 18
+_LAST_SECONDS = 5.0
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The first process of a PID namespace is out of reach of everything inside, but for signals that it handles."""
 
@@ -83,7 +83,7 @@ class Server:
         for slot in (*self._slots.values(), *self._ending):
             if slot.bound is not None:
                 slot.bound.forbid()
-        clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
+        clean = kill_descendants(os.getpid(), _LAST_SECONDS)
         self._leave()
         return clean
 
@@ -97,7 +97,7 @@ class Server:
 
     def _receive(self, fd: int) -> None:
         try:
-            data = os.read(fd, _STREAM_READ)
+            data = os.read(fd, _READ_SIZE)
         except BlockingIOError:
             return
         except OSError:

@@ -26,7 +26,7 @@ from hermes_sandbox.agent.wire import encode_head
 
 USUAL_UMASK = 0o022
 """What the agent has, unless it acts for a slot that wants another."""
-_AS_IT_IS = contextlib.nullcontext()
+_NO_CHANGE = contextlib.nullcontext()
 _ROUND = 0.002
 _LAST_SECONDS = 5.0
 """Without progress, until what is being killed counts as unkillable."""
@@ -76,7 +76,7 @@ class Slot:
     def acting(self) -> contextlib.AbstractContextManager[None]:
         """Be the slot's user, as far as files and signals are concerned, and use its umask."""
         if self.umask == USUAL_UMASK and (self.identity is None or os.geteuid() == self.identity.uid):
-            return _AS_IT_IS
+            return _NO_CHANGE
         return self._acting()
 
     @contextlib.contextmanager

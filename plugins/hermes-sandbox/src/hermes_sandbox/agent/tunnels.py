@@ -20,14 +20,14 @@ from hermes_sandbox.agent.slot import Slot
 
 TUNNEL_WINDOW = 1 << 18
 TUNNELS_MAX = 256
-_TUNNEL_CHUNK = 1 << 16
-_TUNNEL_EVENTS = 64
-_TUNNEL_LINGER = 5.0
+_CHUNK = 1 << 16
+_EVENTS = 64
+_LINGER = 5.0
 """Seconds a program has to close a connection after everything was delivered; what it sends then is dropped."""
-_TUNNEL_PAUSE = 0.2
-_TUNNEL_RATE = 200.0
+_PAUSE = 0.2
+_RATE = 200.0
 """Connections a second in the long run; each costs the caller, whose event loop serves others too, a task."""
-_TUNNEL_RESET = struct.pack("ii", 1, 0)
+_RESET = struct.pack("ii", 1, 0)
 
 
 class _Tunnel:
@@ -113,14 +113,14 @@ class Tunnels:
             return
         if broken:
             with contextlib.suppress(OSError):
-                tunnel.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _TUNNEL_RESET)
+                tunnel.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._remove(tunnel)
             return
         tunnel.ending = tunnel.closing = True
         self._write(tunnel)
 
     def _ready(self, _fd: int) -> None:
-        for fd, events in self._poll.poll(0, _TUNNEL_EVENTS):
+        for fd, events in self._poll.poll(0, _EVENTS):
             if fd == self._listener.fileno():
                 self._accept()
                 continue
@@ -135,10 +135,10 @@ class Tunnels:
 
     def _accept(self) -> None:
         now = time.monotonic()
-        self._tokens = min(float(TUNNELS_MAX), self._tokens + (now - self._counted) * _TUNNEL_RATE)
+        self._tokens = min(float(TUNNELS_MAX), self._tokens + (now - self._counted) * _RATE)
         self._counted = now
         if self._tokens < 1:
-            self._pause(after=_TUNNEL_PAUSE)
+            self._pause(after=_PAUSE)
             return
         try:
             connection, _ = self._listener.accept()
@@ -146,7 +146,7 @@ class Tunnels:
             return
         except OSError:
             # No descriptor is left, most likely.
-            self._pause(after=_TUNNEL_PAUSE)
+            self._pause(after=_PAUSE)
             return
         self._tokens -= 1
         connection.setblocking(False)
@@ -197,7 +197,7 @@ class Tunnels:
 
     def _read(self, tunnel: _Tunnel) -> None:
         try:
-            data = tunnel.connection.recv(_TUNNEL_CHUNK if tunnel.closing else min(_TUNNEL_CHUNK, tunnel.credit))
+            data = tunnel.connection.recv(_CHUNK if tunnel.closing else min(_CHUNK, tunnel.credit))
         except BlockingIOError:
             return
         except OSError:
@@ -235,7 +235,7 @@ class Tunnels:
             self._remove(tunnel)
         elif tunnel.closing:
             # Closed while data of the program lies unread, the system would tell it of a broken connection.
-            self._loop.after(_TUNNEL_LINGER, lambda: self._remove(tunnel))
+            self._loop.after(_LINGER, lambda: self._remove(tunnel))
 
     def _break(self, tunnel: _Tunnel) -> None:
         if not tunnel.closing:

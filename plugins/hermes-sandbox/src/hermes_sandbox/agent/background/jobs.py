@@ -18,7 +18,7 @@ from hermes_sandbox.agent.processes import Process, read_process
 
 KEPT_OUTPUT = 1 << 20
 _NOT_RUN = b"hermes: this was not run: what is left of the session ends bash before it\n"
-_JOB_READ = 1 << 16
+_READ_SIZE = 1 << 16
 _READS_AT_ONCE = 16
 """Pieces after which what is being drained gives way: a child that writes without end must not hold the loop."""
 
@@ -121,7 +121,7 @@ class Job:
         if self._output < 0:
             return False
         try:
-            data = os.read(self._output, _JOB_READ)
+            data = os.read(self._output, _READ_SIZE)
         except BlockingIOError:
             return False
         except OSError:

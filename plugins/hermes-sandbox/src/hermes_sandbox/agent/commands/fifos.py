@@ -11,7 +11,7 @@ from typing import Any
 
 from hermes_sandbox.agent.commands.outputs import Outputs
 
-_PIPE_PIECE = 1 << 16
+_PIECE = 1 << 16
 _PIECES = 18
 """Pieces read before others get a turn: more than a pipe holds, whatever size its writers have given it."""
 _SOON = 0.002
@@ -110,7 +110,7 @@ class NamedOutputs(Outputs):
     def _empty(self, fd: int) -> bool:
         try:
             for _ in range(_PIECES):
-                data = os.read(fd, _PIPE_PIECE)
+                data = os.read(fd, _PIECE)
                 if not data:
                     if self._over:
                         self._end(fd)

@@ -40,9 +40,9 @@ _SHELL_AT_LATEST = 10.0
 _SHELL_WORK = 0.3
 """Seconds of processor time that are enough to come back."""
 _SNAPSHOT_PATIENCE = 2.0
-_GLANCE_AT_SHELL = 10
+_GLANCE = 10
 """Milliseconds between looks at whether a shell that is waited for is back without having said so."""
-_LIVE_TICK = 0.02
+_TICK = 0.02
 _FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.5
 """Seconds until the shell is asked whether it is back, and what they grow to; most commands have ended before."""
 _ENDED = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
@@ -228,7 +228,7 @@ class LiveSession(Session):
         ready = select.poll()  # select() takes no descriptor above 1023
         ready.register(shell.status, select.POLLIN)
         while self._told != self._count and time.monotonic() < end and self._shell is shell:
-            heard = ready.poll(_GLANCE_AT_SHELL)
+            heard = ready.poll(_GLANCE)
             if heard:
                 shell.read()
             if shell.is_mute() or any(event & select.POLLHUP for _, event in heard):
@@ -375,7 +375,7 @@ class LiveCommand(Command):
         self._signal_members(members, elapsed)
         if self._status is None:
             self._signal_shell(elapsed, members)
-        self._loop.after(_LIVE_TICK, self._hunt)
+        self._loop.after(_TICK, self._hunt)
 
     def _signal_members(self, members: set[int], elapsed: float) -> None:
         if elapsed >= _KILL_AFTER:

@@ -13,7 +13,7 @@ from typing import Any
 from hermes_sandbox.agent.commands.late_output import link_of
 from hermes_sandbox.agent.commands.write_order import BULK_LIMIT, Bell, Listener, first_write
 
-_PIPE_READ = 1 << 16
+_READ_SIZE = 1 << 16
 _BULK = 1 << 13
 """Bytes from which on reading packet by packet takes longer."""
 _MANY = 200
@@ -63,7 +63,7 @@ class Outputs:
 
     def _readable(self, fd: int) -> None:
         try:
-            data = os.read(fd, _PIPE_READ)
+            data = os.read(fd, _READ_SIZE)
         except BlockingIOError:
             return
         if data:
@@ -80,7 +80,7 @@ class Outputs:
     def drain(self) -> None:
         """Read what is there now, and no more: a child that writes without end must not hold the answer."""
         for fd in list(self._pipes):
-            rounds = unread(fd) // _PIPE_READ + 1
+            rounds = unread(fd) // _READ_SIZE + 1
             while rounds and fd in self._pipes:
                 self._readable(fd)
                 rounds -= 1
