@@ -125,7 +125,10 @@ async def test_tools_that_the_template_does_not_list_are_declared_by_the_runs_pa
             assert (outcome["reward"], outcome["turns"]) == (1.0, 2)
             assert outcome["exactness"]["template_parity"] == 1.0
             assert outcome["exactness"]["foreign_control_tokens"] == 0
-            assert outcome["provenance"]["model"]["tools_declared_by"] == "hermes_parsers.families.hermes:HermesParser"
+            assert (
+                outcome["provenance"]["model"]["tools_declared_by"]
+                == "hermes_parsers.families.json.hermes:HermesParser"
+            )
             assert outcome["messages"][0] == {"role": "user", "content": TASK["prompt"]}
             exchanges = [Exchange.of_line(line) for line in server.lines if line["rollout_id"] == outcome["rollout_id"]]
             assert check_exactness(exchanges, outcome["samples"]).is_exact

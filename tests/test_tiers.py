@@ -44,7 +44,7 @@ tests = ["test_carried"]
 
 LISTS = [*TABLE["groups"].values(), *(TABLE[tier]["tests"] for tier in ("deep", "components", "fast"))]
 PATTERNS = [*(pattern for patterns in LISTS for pattern in patterns), *TABLE["backend_level"]["classes"]]
-FILES = [path for path in ROOT.glob("**/tests/test_*.py") if ".venv" not in path.parts]
+FILES = [path for path in ROOT.glob("**/tests/**/test_*.py") if ".venv" not in path.parts]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

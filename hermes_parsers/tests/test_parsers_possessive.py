@@ -70,5 +70,5 @@ def test_no_pattern_repeats_a_plain_group_possessively():
         for line, text in literals(ast.parse(source))
         for group in plain_groups(text)
     ]
-    assert Path("hermes_parsers/src/hermes_parsers/engine/scan.py") in sources
+    assert Path("hermes_parsers/src/hermes_parsers/engine/scanning/scan.py") in sources
     assert not wrong, "\n".join(wrong)

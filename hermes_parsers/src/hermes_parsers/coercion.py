@@ -82,7 +82,7 @@ def coerce_text(text: str, schema: Any, *, declared: Literal["text", "json"] | N
 
 def _with_declared_texts(text: str, schema: Any, allowed: frozenset[str]) -> Any:
     """Return what is an object or an array if what it holds are the texts that are declared (`[007]`), or None."""
-    from hermes_parsers.engine.declared import settle_written
+    from hermes_parsers.engine.values.declared_texts import settle_written
 
     text = text.strip()
     if not text.startswith(("[", "{")) or _INNER.isdisjoint(schema) or _may_be_too_deep(text):
@@ -222,7 +222,7 @@ def _read_json(text: str) -> Any:
 
 
 def _read_python(text: str) -> Any:
-    from hermes_parsers.engine.literals import read_literal
+    from hermes_parsers.engine.values.literals import read_literal
 
     text = text.strip()
     value, end = read_literal(text, 0, len(text))
@@ -287,7 +287,7 @@ class _Fitter:
 
     def with_texts(self, value: Any, text: str) -> Any:
         """Return a value with the text of what is a number or a boolean, where its schema allows no such thing."""
-        from hermes_parsers.engine.declared import lacks_text, settle_written
+        from hermes_parsers.engine.values.declared_texts import lacks_text, settle_written
 
         if not lacks_text(value, self.root, self.root):
             return value

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hermes_core.contracts.parsing import ParseEvent, ParseResult, ToolCallParser
 from hermes_parsers import get_parser
-from hermes_parsers.engine.parser import ScanningParser
+from hermes_parsers.engine.scanning.parser import ScanningParser
 from hermes_testing.suites.parser_texts import violations
 
 Mode = Literal["strict", "lenient"]

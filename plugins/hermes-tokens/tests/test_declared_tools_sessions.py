@@ -191,7 +191,7 @@ async def test_the_provenance_says_who_declares_the_tools_only_where_the_templat
             assert model.provenance.get("tools_declared_by") == (_HERMES if found else None)
 
 
-_HERMES = "hermes_parsers.families.hermes:HermesParser"
+_HERMES = "hermes_parsers.families.json.hermes:HermesParser"
 
 
 @pytest.mark.parametrize("allow_branches", [True, False])

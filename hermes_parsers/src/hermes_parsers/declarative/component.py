@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from hermes_parsers.declarative.faults import TemplateError
+from hermes_parsers.declarative.errors import TemplateError
 from hermes_parsers.declarative.parser import TemplateParser
 from hermes_parsers.declarative.sources import find_template
 from hermes_parsers.declarative.template import read_template
-from hermes_parsers.engine.parser import OptionsOnDemand
+from hermes_parsers.engine.scanning.parser import OptionsOnDemand
 
 if TYPE_CHECKING:
     from hermes_parsers.declarative.options import ResponseTemplateOptions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
-from hermes_parsers.declarative.faults import TemplateError, fault
+from hermes_parsers.declarative.errors import TemplateError, fault
 
 FILE: Final = "tokenizer_config.json"
 OLDER: Final = "response_schema"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.declarative.template import TextField
-from hermes_parsers.engine.building import Span
-from hermes_parsers.engine.scan import Marks
-from hermes_parsers.engine.stream import ScanStream
+from hermes_parsers.engine.scanning.records import Span
+from hermes_parsers.engine.scanning.scan import Marks
+from hermes_parsers.engine.scanning.stream import ScanStream
 
 if TYPE_CHECKING:
     from hermes_parsers.declarative.parser import TemplateParser

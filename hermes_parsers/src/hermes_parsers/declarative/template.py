@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from hermes_parsers.declarative.bodies import Body, call_body
-from hermes_parsers.declarative.delimiters import Delimiter, cores, delimiter, nodes_of, without_space
-from hermes_parsers.declarative.faults import TemplateError, fault
-from hermes_parsers.declarative.patterns import Ahead, Choice, Edge, Literal, Node, Sequence, bodies, names
+from hermes_parsers.declarative.bodies.body import Body, call_body
+from hermes_parsers.declarative.errors import TemplateError, fault
+from hermes_parsers.declarative.patterns.delimiters import Delimiter, cores, delimiter, nodes_of, without_space
+from hermes_parsers.declarative.patterns.syntax import Ahead, Choice, Edge, Literal, Node, Sequence, bodies, names
 
 VERSION: Final = 1
 REASONING: Final = ("thinking", "reasoning_content", "reasoning")

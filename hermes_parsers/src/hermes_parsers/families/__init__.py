@@ -1,1 +1,1 @@
-"""One module per wire format or group of alike ones; each is imported when its first parser is asked for."""
+"""The wire formats, sorted by their notation; a module is imported when its first parser is asked for."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.scan import Draft, Scan
-from hermes_parsers.markup.body import Call
-from hermes_parsers.markup.calls import enter_call, judge
+from hermes_parsers.engine.scanning.scan import Draft, Scan
+from hermes_parsers.markup.call import Call
+from hermes_parsers.markup.call_reader import enter_call, judge
 from hermes_parsers.markup.dialect import Dialect
-from hermes_parsers.markup.glued import split_glued
+from hermes_parsers.markup.missing_openings import split_glued
 from hermes_parsers.markup.slips import SlipReader, note_slip
 from hermes_parsers.markup.source import IncompleteError, Source
 

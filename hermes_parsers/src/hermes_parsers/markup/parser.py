@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
 from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit, parameter_schemas
-from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
-from hermes_parsers.engine.scan import UNDECIDED, Draft, Scan, Wait
+from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
+from hermes_parsers.engine.scanning.parser import ScanningParser
+from hermes_parsers.engine.scanning.scan import UNDECIDED, Draft, Scan, Wait
 from hermes_parsers.markup.blocks import Block, pass_repeated_end
-from hermes_parsers.markup.body import Call, Parameter
+from hermes_parsers.markup.call import Call, Parameter
 from hermes_parsers.markup.dialect import Dialect
-from hermes_parsers.markup.quick import QuickCall, QuickReader
+from hermes_parsers.markup.fast_path import QuickCall, QuickReader
 from hermes_parsers.markup.source import IncompleteError, Source
 from hermes_parsers.markup.values import BodyReader
 from hermes_parsers.writing import dumps

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.coercion import coerce_json
-from hermes_parsers.engine.scan import Draft
-from hermes_parsers.markup.body import Call
+from hermes_parsers.engine.scanning.scan import Draft
+from hermes_parsers.markup.call import Call
 from hermes_parsers.markup.dialect import SPACES, Dialect
 from hermes_parsers.markup.source import LONGEST_MARK, IncompleteError, Source
 from hermes_parsers.writing import dumps

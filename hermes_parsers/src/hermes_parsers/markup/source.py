@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from hermes_parsers.engine.scan import SPACE
+from hermes_parsers.engine.scanning.scan import SPACE
 
 Match = Callable[[str, int], re.Match[str] | None]
 LONGEST_MARK: Final = 64

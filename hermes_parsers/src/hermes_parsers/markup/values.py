@@ -10,7 +10,8 @@ text was cut into pieces:
    mark before the next parameter that the tool declares and that was not given yet (predecessor 2.2), or, without any
    closing mark, at that parameter or at the end of the call (sglang PR 15135). A tag between quotes, one among words
    where the format gives it a line of its own, and one whose parameter follows properly later are text.
-4. Where a tag that was taken as text may be a parameter all the same, the call says so: see `markup.swallowed`.
+4. Where a tag that was taken as text may be a parameter all the same, the call says so: see
+   `markup.swallowed_parameters`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Final
 
-from hermes_parsers.engine.scan import SPACE
-from hermes_parsers.markup.body import Call, parameter_of
+from hermes_parsers.engine.scanning.scan import SPACE
+from hermes_parsers.markup.call import Call, parameter_of
 from hermes_parsers.markup.dialect import Dialect
-from hermes_parsers.markup.nested import NestedReading, is_last_mark
+from hermes_parsers.markup.nested_tags import NestedReading, is_last_mark
 from hermes_parsers.markup.source import IncompleteError, Source, text_without
-from hermes_parsers.markup.swallowed import doubt_about, is_among_words, is_enclosed
+from hermes_parsers.markup.swallowed_parameters import doubt_about, is_among_words, is_enclosed
 from hermes_parsers.schemas import parameter_schemas
 
 _WINDOW: Final = 1024

@@ -1,0 +1,1 @@
+"""The regular expressions and literals of a template, matched without backtracking."""

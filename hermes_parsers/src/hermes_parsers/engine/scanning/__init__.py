@@ -1,0 +1,1 @@
+"""Scanning a model's text for calls, reasoning and content, whole or in pieces."""

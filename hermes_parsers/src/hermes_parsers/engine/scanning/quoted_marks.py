@@ -1,0 +1,111 @@
+"""Whether a mark of a format is quoted: text that names a mark, or shows one in code, means no call by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.scanning.records import Span
+
+_FENCE: Final = re.compile(r"`{3,}|^[ \t]*~{3,}", re.MULTILINE)
+_CLOSING: Final = {
+    "`": "`",
+    '"': '"',
+    "'": "'",
+    "\N{LEFT DOUBLE QUOTATION MARK}": "\N{RIGHT DOUBLE QUOTATION MARK}",
+    "\N{LEFT SINGLE QUOTATION MARK}": "\N{RIGHT SINGLE QUOTATION MARK}",
+    "\N{DOUBLE LOW-9 QUOTATION MARK}": "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}",
+    "«": "»",
+}
+"""The characters that open a quotation, each with those that close it."""
+
+
+def is_between_quotes(text: str, start: int, end: int) -> bool:
+    """Whether the mark `text[start:end]` stands between a quote or backtick and the one that matches it.
+
+    The character behind the mark decides. In a stream it has to be there already: at the text's end the answer is no.
+    """
+    closing = _CLOSING.get(text[start - 1], "") if start > 0 else ""
+    return closing != "" and end < len(text) and text[end] in closing
+
+
+class Quotes:
+    """Tells of places in ascending order whether what stands there is quoted: behind a quote, or in a code fence.
+
+    The text is given in pieces, to which more may come.
+    """
+
+    __slots__ = ("_begin", "_fence", "_index", "_last", "_pieces", "at")
+
+    def __init__(self, pieces: Sequence[str], start: int = 0) -> None:
+        self._pieces = pieces
+        self._index = self._begin = 0
+        self._fence = self._last = ""
+        self.at = start
+
+    def has(self, place: int) -> bool:
+        """Whether the mark at this place is quoted."""
+        before = self._last
+        text = before + self._text_before(place)
+        for found in _FENCE.finditer(text, len(before)):
+            fence = found[0].lstrip()
+            if not self._fence:
+                self._fence = fence
+            elif fence.startswith(self._fence):
+                self._fence = ""
+        self._last = text[-1:]
+        return bool(self._fence) or self._last in _CLOSING
+
+    def skip_to(self, place: int) -> None:
+        """Go on behind a call: what stands in it opens and closes no fence."""
+        if place > self.at:
+            self.at, self._last = place, ""
+
+    def _text_before(self, stop: int) -> str:
+        """Return the text from where the last one ended; each piece is looked at once."""
+        found = []
+        while self._index < len(self._pieces):
+            piece = self._pieces[self._index]
+            end = self._begin + len(piece)
+            found.append(piece[max(self.at - self._begin, 0) : max(stop - self._begin, 0)])
+            if end > stop:
+                break
+            self._index += 1
+            self._begin = end
+        self.at = max(self.at, stop)
+        return "".join(found)
+
+
+class SpanQuotes:
+    """Tells of places in a text that is being read whether what stands there is quoted; of ascending places.
+
+    `spans` are what the text was found to be so far. Calls and reasoning neither quote nor fence what is behind them.
+    """
+
+    __slots__ = ("_last", "_looked", "_pieces", "_quotes", "_spans")
+
+    def __init__(self, pieces: Sequence[str], spans: Sequence[Span]) -> None:
+        self._pieces = pieces
+        self._spans = spans
+        self._last: Span | None = None
+        self._looked = 0
+        self._quotes: Quotes | None = None
+
+    def has(self, place: int) -> bool:
+        """Whether the mark at this place is quoted."""
+        spans = self._spans
+        if self._quotes is None or self._is_retold():
+            self._quotes, self._looked = Quotes(self._pieces), 0
+        for at in range(self._looked, len(spans)):
+            if spans[at].kind != "text":
+                self._quotes.has(spans[at].start)
+                self._quotes.skip_to(spans[at].end)
+        self._looked = len(spans)
+        self._last = spans[-1] if spans else None
+        return self._quotes.has(place)
+
+    def _is_retold(self) -> bool:
+        """Whether all that was text has turned out to be reasoning."""
+        return self._looked > 0 and self._spans[self._looked - 1] is not self._last

@@ -1,0 +1,1 @@
+"""Formats whose arguments stand in tags, as in XML."""
