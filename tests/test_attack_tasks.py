@@ -24,7 +24,7 @@ from hermes_core.specs import Ref
 from hermes_runner import SOLUTION, check_task
 from hermes_sandbox.local import LocalBackend, LocalOptions
 from hermes_testing.watching import eventually
-from hermes_verifiers.room import open_room
+from hermes_verifiers.commands.private_directory import open_room
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "attack_tasks.jsonl"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult, FileStat
-from hermes_verifiers.file_content import FileContentVerifier
-from hermes_verifiers.file_text import TextForm
-from hermes_verifiers.workspace_files import read_untrusted
+from hermes_verifiers.texts.file_content import FileContentVerifier
+from hermes_verifiers.texts.normalization import TextForm
+from hermes_verifiers.texts.workspace_files import read_untrusted
 
 
 class Answers:

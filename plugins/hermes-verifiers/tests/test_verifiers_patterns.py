@@ -104,7 +104,7 @@ async def test_any_character_reaches_the_child_as_it_is(registry, answer):
 
 
 async def test_a_text_that_takes_all_memory_scores_zero(registry, monkeypatch):
-    monkeypatch.setattr("hermes_verifiers.patterns.MAX_MEMORY", 64 * 2**20)
+    monkeypatch.setattr("hermes_verifiers.texts.patterns.MAX_MEMORY", 64 * 2**20)
     answer = "ab" * 5_000_000
     options = {"pattern": "(?:(a)|(b))*c", "max_chars": len(answer)}
     score = await on_answer(registry, "regex_match", options, answer)

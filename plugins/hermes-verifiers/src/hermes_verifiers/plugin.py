@@ -9,18 +9,34 @@ from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import VerifierSpec
 
 _DECLARED: Final = (
-    ("exit_code", "exit_code:ExitCodeVerifier", "Commands end with the expected exit code; weighted checks."),
-    ("file_content", "file_content:FileContentVerifier", "Files hold what they should; weighted checks per path."),
+    ("exit_code", "commands.exit_code:ExitCodeVerifier", "Commands end with the expected exit code; weighted checks."),
+    (
+        "file_content",
+        "texts.file_content:FileContentVerifier",
+        "Files hold what they should; weighted checks per path.",
+    ),
     (
         "pytest",
-        "hidden_tests:HiddenTestsVerifier",
+        "hidden_tests.verifier:HiddenTestsVerifier",
         "Hidden pytest or unittest tests, run in the sandbox after the rollout.",
     ),
-    ("script", "script:ScriptVerifier", "A hidden script, scored by exit code, by its report or by a result file."),
-    ("exact_match", "matching:ExactMatchVerifier", "The final answer or a file equals the expected text."),
-    ("regex_match", "matching:RegexMatchVerifier", "The final answer or a file matches patterns."),
-    ("numeric_match", "matching:NumericMatchVerifier", "The final answer or a file gives a number within a tolerance."),
-    ("json_schema", "schema_match:JsonSchemaVerifier", "The final answer or a file is JSON that satisfies a schema."),
+    (
+        "script",
+        "commands.script:ScriptVerifier",
+        "A hidden script, scored by exit code, by its report or by a result file.",
+    ),
+    ("exact_match", "texts.matching:ExactMatchVerifier", "The final answer or a file equals the expected text."),
+    ("regex_match", "texts.matching:RegexMatchVerifier", "The final answer or a file matches patterns."),
+    (
+        "numeric_match",
+        "texts.matching:NumericMatchVerifier",
+        "The final answer or a file gives a number within a tolerance.",
+    ),
+    (
+        "json_schema",
+        "texts.json_schema:JsonSchemaVerifier",
+        "The final answer or a file is JSON that satisfies a schema.",
+    ),
     ("weighted", "composition:WeightedVerifier", "The weighted mean of other verifiers."),
     ("gated", "composition:GatedVerifier", "Nothing unless every gate scores full, then the weighted mean."),
 )

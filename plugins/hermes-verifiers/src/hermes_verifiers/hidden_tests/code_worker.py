@@ -1,6 +1,6 @@
 """The other end of the wall: imports and calls the code under test, and has nothing that it could spoil.
 
-Run as a program by `apart_judge`, with two descriptors and the folders to import from.
+Run as a program by `module_proxies`, with two descriptors and the folders to import from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from hermes_verifiers.apart_codec import Codec, Line, base_of, builtin, exception, is_builtin
+from hermes_verifiers.hidden_tests.object_codec import Codec, Line, base_of, builtin, exception, is_builtin
 
 
 class Work(Codec):

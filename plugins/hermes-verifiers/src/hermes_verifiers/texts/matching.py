@@ -11,8 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
 from hermes_verifiers.options import Pattern, Weight, failed_parts, weighted_mean
-from hermes_verifiers.patterns import Exhausted, PatternSeconds, Search, search_all
-from hermes_verifiers.subject import SubjectOptions
+from hermes_verifiers.texts.judged_text import SubjectOptions
+from hermes_verifiers.texts.patterns import Exhausted, PatternSeconds, Search, search_all
 
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 

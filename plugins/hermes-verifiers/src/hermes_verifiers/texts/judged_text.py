@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_verifiers.options import StrictOptions
-from hermes_verifiers.workspace_files import MAX_BYTES, read_untrusted
+from hermes_verifiers.texts.workspace_files import MAX_BYTES, read_untrusted
 
 
 class SubjectOptions(StrictOptions):

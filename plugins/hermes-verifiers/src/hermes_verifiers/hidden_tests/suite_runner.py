@@ -2,7 +2,7 @@
 
 Started in isolated mode with a JSON line on standard input that holds a nonce. Reports go, each with the nonce in
 front, to a duplicate of standard output that no child process inherits; whatever else is printed goes to standard
-error. The code under test is imported into another process (`apart_judge`), which can neither look into this one nor
+error. The code under test is imported into another process (`code_worker`), which can neither look into this one nor
 read the hidden tests: they are held in memory, and their files are empty by the time anything of the model's runs.
 """
 
@@ -19,7 +19,7 @@ import unittest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_verifiers.apart_judge import Apart
+from hermes_verifiers.hidden_tests.module_proxies import Apart
 
 if TYPE_CHECKING:
     import types

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
+from hermes_verifiers.commands.private_directory import Room, open_room
 from hermes_verifiers.options import (
     ProtectedOptions,
     Seconds,
@@ -17,7 +18,6 @@ from hermes_verifiers.options import (
     unique_names,
     weighted_mean,
 )
-from hermes_verifiers.room import Room, open_room
 
 
 class Check(StrictOptions):

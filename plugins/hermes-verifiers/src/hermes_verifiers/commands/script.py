@@ -14,9 +14,9 @@ from hermes_core.contracts.errors import NoVerdictError, VerifierError, Workspac
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
+from hermes_verifiers.commands.nonce_reports import lines_with, new_nonce
+from hermes_verifiers.commands.private_directory import Room, open_room
 from hermes_verifiers.options import ProtectedOptions, Seconds, failed_parts
-from hermes_verifiers.reports import lines_with, new_nonce
-from hermes_verifiers.room import Room, open_room
 
 _INTERPRETERS = {"bash": "bash --noprofile --norc", "python3": "python3 -I -B"}
 

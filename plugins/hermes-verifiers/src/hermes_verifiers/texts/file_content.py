@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
-from hermes_verifiers.file_text import TextForm
 from hermes_verifiers.options import Pattern, StrictOptions, Weight, failed_parts, unique_names, weighted_mean
-from hermes_verifiers.patterns import Exhausted, PatternSeconds, Search, search_all
-from hermes_verifiers.workspace_files import Found, read_untrusted
+from hermes_verifiers.texts.normalization import TextForm
+from hermes_verifiers.texts.patterns import Exhausted, PatternSeconds, Search, search_all
+from hermes_verifiers.texts.workspace_files import Found, read_untrusted
 
 _CONDITIONS = ("equals", "contains", "not_contains", "regex", "sha256", "absent", "exists")
 

@@ -1,6 +1,6 @@
 """What crosses between hidden tests and the code under test, which runs in a process of its own.
 
-Sent to the sandbox as it stands, like `apart_judge` and `apart_worker`, so standard library only. Numbers, texts and
+Sent to the sandbox as it stands, like `module_proxies` and `code_worker`, so standard library only. Numbers, texts and
 containers cross by value, everything else as a handle.
 """
 

@@ -16,12 +16,19 @@ from hermes_core.contracts.errors import VerifierError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
+from hermes_verifiers.commands.nonce_reports import new_nonce, objects_with
+from hermes_verifiers.commands.private_directory import Room, open_room
 from hermes_verifiers.options import ProtectedOptions, Seconds, Weight, failed_parts, weighted_mean
-from hermes_verifiers.reports import new_nonce, objects_with
-from hermes_verifiers.room import Room, open_room
 
-_PROGRAM: Final = ("__init__.py", "apart_codec.py", "apart_judge.py", "apart_worker.py", "suite_runner.py")
-_START: Final = "from hermes_verifiers.suite_runner import main; sys.path.pop(0); main()"
+_PROGRAM: Final = (
+    "__init__.py",
+    "hidden_tests/__init__.py",
+    "hidden_tests/object_codec.py",
+    "hidden_tests/module_proxies.py",
+    "hidden_tests/code_worker.py",
+    "hidden_tests/suite_runner.py",
+)
+_START: Final = "from hermes_verifiers.hidden_tests.suite_runner import main; sys.path.pop(0); main()"
 
 
 @dataclass

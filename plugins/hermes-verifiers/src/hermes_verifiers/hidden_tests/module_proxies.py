@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_verifiers.apart_codec import Codec, Line, base_of, builtin, exception, is_builtin
+from hermes_verifiers.hidden_tests.object_codec import Codec, Line, base_of, builtin, exception, is_builtin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
-    " from hermes_verifiers.apart_worker import main; sys.path.pop(0); main()"
+    " from hermes_verifiers.hidden_tests.code_worker import main; sys.path.pop(0); main()"
 )
 
 

@@ -8,8 +8,8 @@ from pydantic import Field, field_validator
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
-from hermes_verifiers.patterns import Exhausted, PatternSeconds, validate
-from hermes_verifiers.subject import SubjectOptions
+from hermes_verifiers.texts.judged_text import SubjectOptions
+from hermes_verifiers.texts.patterns import Exhausted, PatternSeconds, validate
 
 
 class JsonSchemaVerifier:

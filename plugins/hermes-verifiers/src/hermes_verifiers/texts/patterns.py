@@ -17,13 +17,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import Field
 
 from hermes_core.contracts.errors import VerifierError
-from hermes_verifiers.patterns_child import OUT_OF_MEMORY
+from hermes_verifiers.texts.pattern_worker import OUT_OF_MEMORY
 
 MAX_MEMORY: Final = 2 * 2**30
 
 PatternSeconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
-_PROGRAM: Final = str(Path(__file__).with_name("patterns_child.py"))
+_PROGRAM: Final = str(Path(__file__).with_name("pattern_worker.py"))
 
 
 class Exhausted(Exception):  # noqa: N818 - not an error: the text is scored low
