@@ -61,7 +61,7 @@ def _tier(item: pytest.Item, table: Mapping[str, Mapping[str, Sequence[str]]]) -
         return "fast"
     if _fits(item, level.get("classes", ())):
         test = getattr(item, "function", None)
-        own = getattr(test, "__module__", "").rpartition(".")[2] in level["suites"]
+        own = ".".join(getattr(test, "__module__", "").split(".")[-2:]) in level["suites"]
         return "components" if own or getattr(test, "__name__", "") in level["tests"] else "deep"
     for tier in ("components", "deep"):
         if _fits(item, table.get(tier, {}).get("tests", ())):

@@ -19,9 +19,9 @@ from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import ParseMode, ToolCallParser
 from hermes_parsers import from_response_template, get_parser
 from hermes_parsers.catalog import FAMILIES
-from hermes_testing.suites.parser_fuzz import PIECES, problems_of
-from hermes_testing.suites.parser_mutation import nameless, spoilt
-from hermes_testing.suites.parser_tables import STRANGE_TOOLS, schema
+from hermes_testing.suites.parser.fuzz import PIECES, problems_of
+from hermes_testing.suites.parser.mutation import nameless, spoilt
+from hermes_testing.suites.parser.samples import STRANGE_TOOLS, schema
 
 MOST_SHOWN: Final = 20
 _CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (

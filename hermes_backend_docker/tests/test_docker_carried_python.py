@@ -21,7 +21,7 @@ from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import BackendError, NoPythonError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backends import NotPortableError, PortablePython, portable_python
-from hermes_testing.suites.backend import BackendSuite
+from hermes_testing.suites.backend.suite import BackendSuite
 
 pytestmark = pytest.mark.component("docker")
 BARE = "hermes-bare-test:2"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from hermes_testing.suites.backend import BackendSuite
+from hermes_testing.suites.backend.suite import BackendSuite
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
-from hermes_testing.suites.backend_commands import Commands
-from hermes_testing.suites.backend_files import Files
-from hermes_testing.suites.backend_sessions import Sessions
+from hermes_testing.suites.backend.commands import Commands
+from hermes_testing.suites.backend.files import Files
+from hermes_testing.suites.backend.sessions import Sessions
 
 _NOT_OFFERED: Final = {
     "test_functions_survive": "a POSIX shell cannot print its functions",

@@ -10,7 +10,7 @@ from standin import StandIn
 
 from hermes_core.contracts.sandbox import TerminalBackend
 from hermes_core.specs import BackendSpec
-from hermes_testing.suites.backend import BackendSuite
+from hermes_testing.suites.backend.suite import BackendSuite
 
 
 class ModalSuite(BackendSuite):

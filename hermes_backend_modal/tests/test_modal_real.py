@@ -12,7 +12,7 @@ from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
 from hermes_core.specs import BackendSpec
-from hermes_testing.suites.backend import BackendSuite
+from hermes_testing.suites.backend.suite import BackendSuite
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("modal")]
 APP = "hermes-backend-modal-tests"

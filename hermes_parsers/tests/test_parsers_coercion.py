@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hermes_parsers.coercion import coerce_text, coerce_value, known_names, parameter_schemas
 from hermes_parsers.writing import dumps
-from hermes_testing.suites.parser_growth import DOUBLING, FOLD, time_growth
+from hermes_testing.suites.parser.growth import DOUBLING, FOLD, time_growth
 
 INTEGER = {"type": "integer"}
 NUMBER = {"type": "number"}

@@ -26,7 +26,7 @@ from parser_reading import (
 )
 
 from hermes_parsers import get_parser
-from hermes_testing.suites.parser_texts import is_json_object
+from hermes_testing.suites.parser.invariants import is_json_object
 
 
 def test_a_stream_hands_on_the_argument_text_that_the_model_wrote():

@@ -9,7 +9,7 @@ import pytest
 from parser_reading import meaning, pieces, streamed
 
 from hermes_parsers import get_parser
-from hermes_testing.suites.parser_texts import violations
+from hermes_testing.suites.parser.invariants import violations
 
 REPORTS = json.loads((Path(__file__).parent / "cases" / "reports.json").read_text(encoding="utf-8"))
 CASES = {case["id"].removeprefix("bug2026-"): case for case in REPORTS["cases"]}

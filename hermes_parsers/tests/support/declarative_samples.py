@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_core.contracts.parsing import ParseResult
 from hermes_parsers import from_response_template
-from hermes_testing.suites.parser_texts import violations
+from hermes_testing.suites.parser.invariants import violations
 
 CALL = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
 PLAIN: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hermes_core.contracts.parsing import ParseEvent, ParseResult, ToolCallParser
 from hermes_parsers import get_parser
 from hermes_parsers.engine.scanning.parser import ScanningParser
-from hermes_testing.suites.parser_texts import violations
+from hermes_testing.suites.parser.invariants import violations
 
 Mode = Literal["strict", "lenient"]
 Schema = dict[str, Any]

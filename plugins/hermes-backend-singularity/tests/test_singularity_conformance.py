@@ -9,7 +9,7 @@ import pytest
 import small_images
 
 from hermes_testing import PluginSuite
-from hermes_testing.suites.backend import BackendSuite
+from hermes_testing.suites.backend.suite import BackendSuite
 
 
 class TestPlugin(PluginSuite):

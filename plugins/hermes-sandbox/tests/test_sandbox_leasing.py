@@ -20,7 +20,7 @@ from hermes_core.specs import Ref
 from hermes_sandbox import open_sandbox
 from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 from hermes_sandbox.leases.file_store import FileLeaseStore, lease_in_files
-from hermes_testing.suites.backend_endings import assert_nothing_opens_without_a_lease
+from hermes_testing.suites.backend.endings import assert_nothing_opens_without_a_lease
 
 PLUGIN = """
 import uuid

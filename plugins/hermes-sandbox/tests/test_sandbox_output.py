@@ -15,7 +15,7 @@ from sandbox_support import LEVELS, processes_of, resident
 from sandbox_support import sandbox as open_one
 
 from hermes_sandbox.agent.commands.capture import Ring
-from hermes_testing.suites.backend_commands import most_held
+from hermes_testing.suites.backend.commands import most_held
 
 
 @pytest.mark.parametrize("level", LEVELS)

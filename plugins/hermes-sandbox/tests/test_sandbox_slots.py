@@ -16,7 +16,7 @@ from time_limits import may_have_been_idle
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
-from hermes_testing.suites.backend_commands import most_held
+from hermes_testing.suites.backend.commands import most_held
 from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")

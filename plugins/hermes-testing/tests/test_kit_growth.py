@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from hermes_testing.suites.parser_growth import DOUBLING, FOLD, time_growth
+from hermes_testing.suites.parser.growth import DOUBLING, FOLD, time_growth
 
 SMALL, LARGE = "x" * 100, "x" * 100 * FOLD
 MOST = DOUBLING**3

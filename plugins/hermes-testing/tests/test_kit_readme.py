@@ -22,7 +22,7 @@ def behaviours(suite):
     lines = []
     for part in suite.__mro__:
         tests = [name for name in vars(part) if name.startswith("test_")]
-        if tests and part.__module__.rpartition(".")[2].startswith(("backend_", "engine_")):
+        if tests and part.__module__.startswith(("hermes_testing.suites.backend.", "hermes_testing.suites.engine.")):
             lines.append(f"- **{part.__name__}** ({len(tests)}): {'; '.join(map(sentence, tests))}.")
     return "\n".join(lines) + "\n"
 

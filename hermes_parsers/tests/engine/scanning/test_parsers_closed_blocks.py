@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from parser_reading import function_tool, meaning, pieces, read, statuses, streamed, wide
 
 from hermes_parsers import get_parser
-from hermes_testing.suites.parser_texts import violations
+from hermes_testing.suites.parser.invariants import violations
 
 F = '{"name": "f", "arguments": {}}'
 G = '{"name": "g", "arguments": {"a": 1}}'

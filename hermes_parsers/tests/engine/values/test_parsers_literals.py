@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes_parsers.engine.values.literals import MAX_DEPTH, LiteralError, read_literal, read_repaired
-from hermes_testing.suites.parser_growth import lines_run
+from hermes_testing.suites.parser.growth import lines_run
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON_VALUES = st.recursive(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from parser_reading import function_tool, meaning, pieces, read, statuses, streamed
 
 from hermes_parsers import get_parser
-from hermes_testing.suites.parser_growth import DOUBLING, FOLD, lines_run, time_growth
+from hermes_testing.suites.parser.growth import DOUBLING, FOLD, lines_run, time_growth
 
 F = '{"name": "f", "parameters": {}}'
 G = '{"name": "g", "parameters": {"a": 1}}'

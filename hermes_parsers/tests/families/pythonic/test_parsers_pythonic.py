@@ -11,7 +11,7 @@ from parser_reading import function_tool, meaning, read, statuses
 
 from hermes_parsers import get_parser
 from hermes_parsers.writing import dumps
-from hermes_testing.suites.parser_growth import DOUBLING, FOLD, time_growth
+from hermes_testing.suites.parser.growth import DOUBLING, FOLD, time_growth
 
 BARE = ["pythonic", "llama4_pythonic"]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

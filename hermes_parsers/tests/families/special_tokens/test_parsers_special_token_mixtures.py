@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from parser_reading import function_tool, pieces, streamed
 
 from hermes_parsers import get_parser
-from hermes_testing.suites.parser_texts import violations
+from hermes_testing.suites.parser.invariants import violations
 
 _ANY = ["{", "}", "[1]", '"', "'", "\\", " ", "\n", ": ", "text", "5", "null", "f", '{"a": 1}', '{"a": ', "<", "[", "`"]
 TOKENS = {

@@ -19,23 +19,23 @@ pytest.register_assert_rewrite("hermes_testing.suites")
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_testing.registries import isolated_registry
-    from hermes_testing.suites.backend import BackendSuite
+    from hermes_testing.suites.backend.suite import BackendSuite
     from hermes_testing.suites.base import needs
-    from hermes_testing.suites.engine import EngineSuite
+    from hermes_testing.suites.engine.suite import EngineSuite
     from hermes_testing.suites.lease_store import LeaseStoreSuite
     from hermes_testing.suites.model import ModelSuite
-    from hermes_testing.suites.parser import ParserSuite
+    from hermes_testing.suites.parser.suite import ParserSuite
     from hermes_testing.suites.plugin import PluginSuite
     from hermes_testing.suites.service import ServiceSuite
     from hermes_testing.suites.tool import ToolSuite
     from hermes_testing.suites.verifier import VerifierSuite
 
 _HOMES = {
-    "BackendSuite": "suites.backend",
-    "EngineSuite": "suites.engine",
+    "BackendSuite": "suites.backend.suite",
+    "EngineSuite": "suites.engine.suite",
     "LeaseStoreSuite": "suites.lease_store",
     "ModelSuite": "suites.model",
-    "ParserSuite": "suites.parser",
+    "ParserSuite": "suites.parser.suite",
     "PluginSuite": "suites.plugin",
     "ServiceSuite": "suites.service",
     "ToolSuite": "suites.tool",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from backend_wrapping import Backend, Local, Passing, run_on
 
-from hermes_testing.suites.backend_commands import Commands
+from hermes_testing.suites.backend.commands import Commands
 
 
 class _MixesStreams(Passing):

@@ -9,7 +9,7 @@ from backend_wrapping import Backend, Local, Passing
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_testing.suites.backend_endings import Endings
+from hermes_testing.suites.backend.endings import Endings
 
 
 class _RenewsNothing(Passing):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from backend_wrapping import Local, Passing
 
-from hermes_testing.suites.backend_files import Files
+from hermes_testing.suites.backend.files import Files
 
 
 class _WritesText(Passing):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from backend_wrapping import Backend, Local, Passing
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_testing.suites.backend_base import BackendBase
-from hermes_testing.suites.backend_isolation import Isolation
+from hermes_testing.suites.backend.base import BackendBase
+from hermes_testing.suites.backend.isolation import Isolation
 
 
 class Confined(Local):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from backend_wrapping import Backend, Local, Passing, run_on
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_testing.suites.backend_base import SECRET_VALUE
-from hermes_testing.suites.backend_lifecycle import Lifecycle
+from hermes_testing.suites.backend.base import SECRET_VALUE
+from hermes_testing.suites.backend.lifecycle import Lifecycle
 
 
 class _Accepts(Backend):

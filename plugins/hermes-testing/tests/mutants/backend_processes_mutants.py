@@ -7,8 +7,8 @@ from dataclasses import replace
 from backend_wrapping import Local, Passing, with_processes
 
 from hermes_core.contracts.errors import ProcessLimitError
-from hermes_testing.suites.backend_processes import BackgroundProcesses
-from hermes_testing.suites.backend_terminals import Terminals
+from hermes_testing.suites.backend.processes import BackgroundProcesses
+from hermes_testing.suites.backend.terminals import Terminals
 
 
 class _OnlySaysKilled(Passing):

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from backend_wrapping import Backend, Local, Passing
 
-from hermes_testing.suites.backend_live import LiveSessions
-from hermes_testing.suites.backend_sessions import Sessions
+from hermes_testing.suites.backend.sessions import LiveSessions, Sessions
 
 
 class _ForgetsTheDirectory(Passing):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backend_wrapping import Local, Passing
 
-from hermes_testing.suites.backend_transfers import Transfers
+from hermes_testing.suites.backend.transfers import Transfers
 
 
 class _FollowsLinks(Passing):

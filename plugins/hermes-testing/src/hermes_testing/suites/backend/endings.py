@@ -15,7 +15,7 @@ import pytest
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.leases import LeaseTerms, LeasingBackend
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
-from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase, leases
+from hermes_testing.suites.backend.base import SECRET_VALUE, BackendBase, leases
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import begin, eventually, longest_stall, processes_here, runs_inside, sleep_token
 

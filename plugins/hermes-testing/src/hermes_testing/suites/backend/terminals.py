@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_core.contracts.sandbox import Processes
-from hermes_testing.suites.backend_processes import ProcessesBase
+from hermes_testing.suites.backend.processes import ProcessesBase
 from hermes_testing.suites.base import needs
 
 

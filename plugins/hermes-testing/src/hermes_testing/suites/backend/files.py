@@ -9,7 +9,7 @@ import random
 import pytest
 
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_testing.suites.backend_base import BackendBase
+from hermes_testing.suites.backend.base import BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import begin
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_testing.suites.backend_base import BackendBase
+from hermes_testing.suites.backend.base import BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import eventually
 

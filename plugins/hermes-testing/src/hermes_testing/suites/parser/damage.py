@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolCallParser
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.parser_base import MODES, PROPERTY, PROSE, SEARCH, WEATHER, Call, ParserBase
-from hermes_testing.suites.parser_tables import HOSTILE, REPAIRS
-from hermes_testing.suites.parser_texts import encode, meaning, statuses, violations
+from hermes_testing.suites.parser.base import MODES, PROPERTY, PROSE, SEARCH, WEATHER, Call, ParserBase
+from hermes_testing.suites.parser.invariants import encode, meaning, statuses, violations
+from hermes_testing.suites.parser.samples import HOSTILE, REPAIRS
 
 _WHOLE = {AttemptStatus.OK, AttemptStatus.UNCLOSED}
 _BROKEN = {AttemptStatus.INVALID_JSON, AttemptStatus.TRUNCATED}

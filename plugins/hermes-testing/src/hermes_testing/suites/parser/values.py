@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.parser_base import PROPERTY, SEARCH, Call, ParserBase
-from hermes_testing.suites.parser_tables import NESTED_VALUES, SCALARS, TRICKY_TEXTS, objects, schema, schemas_of
-from hermes_testing.suites.parser_texts import encode, is_json_object, meaning, violations
+from hermes_testing.suites.parser.base import PROPERTY, SEARCH, Call, ParserBase
+from hermes_testing.suites.parser.invariants import encode, is_json_object, meaning, violations
+from hermes_testing.suites.parser.samples import NESTED_VALUES, SCALARS, TRICKY_TEXTS, objects, schema, schemas_of
 
 
 class Values(ParserBase):

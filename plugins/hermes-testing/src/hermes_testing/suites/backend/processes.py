@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from hermes_core.contracts.errors import ProcessLimitError
 from hermes_core.contracts.sandbox import Processes, ProcessInfo, Sandbox, TerminalBackend
-from hermes_testing.suites.backend_base import BackendBase
+from hermes_testing.suites.backend.base import BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import eventually, processes_here, runs_inside, sleep_token
 

@@ -12,9 +12,9 @@ import pytest
 
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.parser_base import MODES, PROSE, WEATHER, Call, ParserBase
-from hermes_testing.suites.parser_tables import HOSTILE, PLAIN, RENDERED, UNWRITABLE, whole_schemas_of
-from hermes_testing.suites.parser_texts import encode, meaning
+from hermes_testing.suites.parser.base import MODES, PROSE, WEATHER, Call, ParserBase
+from hermes_testing.suites.parser.invariants import encode, meaning
+from hermes_testing.suites.parser.samples import HOSTILE, PLAIN, RENDERED, UNWRITABLE, whole_schemas_of
 
 _TOKEN: Final = re.compile(r"</?[^<>]*>|[^\w\s]+|\w+")
 

@@ -13,7 +13,7 @@ from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.specs import BackendSpec
 from hermes_testing.separation import require_separation
 from hermes_testing.socket_ways import openings_in
-from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
+from hermes_testing.suites.backend.base import SECRET_VALUE, BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import runs_inside, sleep_token
 

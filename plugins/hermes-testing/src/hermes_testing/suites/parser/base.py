@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolCallParser
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import ComponentSuite
-from hermes_testing.suites.parser_tables import schemas_of
+from hermes_testing.suites.parser.samples import schemas_of
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry

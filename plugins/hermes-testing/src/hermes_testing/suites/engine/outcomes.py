@@ -12,7 +12,7 @@ from typing import Any
 from hermes_core.contracts.engine import RolloutEngine
 from hermes_testing.engine_plugin import WHERE
 from hermes_testing.model_server import call, say
-from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, script
+from hermes_testing.suites.engine.base import Bench, EngineBase, in_the_background, script
 
 SAME = (
     "task_id",

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult, Sandbox, TerminalBackend
-from hermes_testing.suites.backend_base import BackendBase
+from hermes_testing.suites.backend.base import BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import TooSoon, exists, memory_growth, sleep_token, with_more_time
 

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import HermesError, UserError
 from hermes_testing.engine_parts import RAISES
 from hermes_testing.model_server import say
 from hermes_testing.servers import nobody
-from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, script
+from hermes_testing.suites.engine.base import Bench, EngineBase, in_the_background, script
 
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "backend": ({"terminal_backend": "conformance_none"}, "conformance_none"),

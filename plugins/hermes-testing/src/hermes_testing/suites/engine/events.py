@@ -9,7 +9,7 @@ from typing import Any
 from hermes_core.contracts.events import RolloutFinished, RolloutScored, ToolCalled
 from hermes_testing.engine_plugin import WHERE
 from hermes_testing.model_server import call, say
-from hermes_testing.suites.engine_base import EVENTS, Bench, EngineBase, in_the_background, script
+from hermes_testing.suites.engine.base import EVENTS, Bench, EngineBase, in_the_background, script
 
 _CALL = call(WHERE)
 

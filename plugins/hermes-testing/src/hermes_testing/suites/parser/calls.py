@@ -10,10 +10,10 @@ import pytest
 from hermes_core.contracts.parsing import AttemptStatus, ToolCallParser
 from hermes_core.discovery import contract_violations
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.parser_base import MODES, PROSE, SEARCH, WEATHER, ParserBase
-from hermes_testing.suites.parser_mutation import nameless
-from hermes_testing.suites.parser_tables import PLAIN, STRANGE_TOOLS, schema, schemas_of
-from hermes_testing.suites.parser_texts import encode, meaning, statuses, value_problems, violations
+from hermes_testing.suites.parser.base import MODES, PROSE, SEARCH, WEATHER, ParserBase
+from hermes_testing.suites.parser.invariants import encode, meaning, statuses, value_problems, violations
+from hermes_testing.suites.parser.mutation import nameless
+from hermes_testing.suites.parser.samples import PLAIN, STRANGE_TOOLS, schema, schemas_of
 
 
 class Calls(ParserBase):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolCallParser
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.parser_base import MODES, PROPERTY, SEARCH, WEATHER, Call, ParserBase
-from hermes_testing.suites.parser_tables import BLOCK_TEXTS
-from hermes_testing.suites.parser_texts import encode, meaning, statuses, violations
+from hermes_testing.suites.parser.base import MODES, PROPERTY, SEARCH, WEATHER, Call, ParserBase
+from hermes_testing.suites.parser.invariants import encode, meaning, statuses, violations
+from hermes_testing.suites.parser.samples import BLOCK_TEXTS
 
 _BAD: Call = ("get_weather", {"city": "MARKER"})
 

@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Processes, Sandbox, TerminalBackend
 from hermes_core.discovery import contract_violations
 from hermes_core.specs import BackendSpec
-from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
+from hermes_testing.suites.backend.base import SECRET_VALUE, BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import eventually, exists, longest_stall, sleep_token
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from hermes_testing.suites.backend_commands import Commands
-from hermes_testing.suites.backend_endings import Endings
-from hermes_testing.suites.backend_files import Files
-from hermes_testing.suites.backend_isolation import Isolation
-from hermes_testing.suites.backend_lifecycle import Lifecycle
-from hermes_testing.suites.backend_live import LiveSessions
-from hermes_testing.suites.backend_processes import BackgroundProcesses
-from hermes_testing.suites.backend_sessions import Sessions
-from hermes_testing.suites.backend_terminals import Terminals
-from hermes_testing.suites.backend_transfers import Transfers
+from hermes_testing.suites.backend.commands import Commands
+from hermes_testing.suites.backend.endings import Endings
+from hermes_testing.suites.backend.files import Files
+from hermes_testing.suites.backend.isolation import Isolation
+from hermes_testing.suites.backend.lifecycle import Lifecycle
+from hermes_testing.suites.backend.processes import BackgroundProcesses
+from hermes_testing.suites.backend.sessions import LiveSessions, Sessions
+from hermes_testing.suites.backend.terminals import Terminals
+from hermes_testing.suites.backend.transfers import Transfers
 
 
 class BackendSuite(

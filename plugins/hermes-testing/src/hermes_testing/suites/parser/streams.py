@@ -18,9 +18,9 @@ from hermes_core.contracts.parsing import (
     ToolCallParser,
 )
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.parser_base import MODES, PROPERTY, WEATHER, ParserBase
-from hermes_testing.suites.parser_mutation import BARE_TEXTS, bare
-from hermes_testing.suites.parser_tables import PLAIN, schemas_of
+from hermes_testing.suites.parser.base import MODES, PROPERTY, WEATHER, ParserBase
+from hermes_testing.suites.parser.mutation import BARE_TEXTS, bare
+from hermes_testing.suites.parser.samples import PLAIN, schemas_of
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hermes_testing.suites.parser_blocks import Blocks
-from hermes_testing.suites.parser_calls import Calls
-from hermes_testing.suites.parser_damage import Damage
-from hermes_testing.suites.parser_fuzz import Fuzz
-from hermes_testing.suites.parser_growth import Growth
-from hermes_testing.suites.parser_render import Render
-from hermes_testing.suites.parser_streams import Streams
-from hermes_testing.suites.parser_values import Values
+from hermes_testing.suites.parser.blocks import Blocks
+from hermes_testing.suites.parser.calls import Calls
+from hermes_testing.suites.parser.damage import Damage
+from hermes_testing.suites.parser.fuzz import Fuzz
+from hermes_testing.suites.parser.growth import Growth
+from hermes_testing.suites.parser.rendering import Render
+from hermes_testing.suites.parser.streams import Streams
+from hermes_testing.suites.parser.values import Values
 
 
 class ParserSuite(Calls, Values, Damage, Blocks, Streams, Render, Fuzz, Growth):

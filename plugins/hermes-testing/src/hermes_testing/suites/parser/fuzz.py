@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import ParseMode, ToolCallParser
-from hermes_testing.suites.parser_base import MODES, ParserBase
-from hermes_testing.suites.parser_mutation import spoilt
-from hermes_testing.suites.parser_streams import stream_result
-from hermes_testing.suites.parser_tables import STRANGE_TOOLS, schemas_of
-from hermes_testing.suites.parser_texts import value_problems, violations
+from hermes_testing.suites.parser.base import MODES, ParserBase
+from hermes_testing.suites.parser.invariants import value_problems, violations
+from hermes_testing.suites.parser.mutation import spoilt
+from hermes_testing.suites.parser.samples import STRANGE_TOOLS, schemas_of
+from hermes_testing.suites.parser.streams import stream_result
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hermes_core.contracts.parsing import ToolCallParser
-from hermes_testing.suites.parser_base import SEARCH, WEATHER, ParserBase
-from hermes_testing.suites.parser_streams import stream_result
-from hermes_testing.suites.parser_texts import encode, meaning, violations
+from hermes_testing.suites.parser.base import SEARCH, WEATHER, ParserBase
+from hermes_testing.suites.parser.invariants import encode, meaning, violations
+from hermes_testing.suites.parser.streams import stream_result
 
 DOUBLING = 2.5
 """How much the work may grow when the text doubles: linear work doubles it, quadratic work makes it four times."""

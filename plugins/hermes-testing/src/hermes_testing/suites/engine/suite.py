@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hermes_testing.suites.engine_endings import Endings
-from hermes_testing.suites.engine_events import Events
-from hermes_testing.suites.engine_losses import Losses
-from hermes_testing.suites.engine_outcomes import Outcomes
-from hermes_testing.suites.engine_refusals import Refusals
+from hermes_testing.suites.engine.endings import Endings
+from hermes_testing.suites.engine.events import Events
+from hermes_testing.suites.engine.outcomes import Outcomes
+from hermes_testing.suites.engine.refusals import Refusals
+from hermes_testing.suites.engine.worker_losses import Losses
 
 
 class EngineSuite(Outcomes, Events, Refusals, Losses, Endings):

@@ -15,7 +15,7 @@ import pytest
 from hermes_testing.engine_plugin import MODULE
 from hermes_testing.model_server import call, say
 from hermes_testing.suites.base import needs
-from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, script
+from hermes_testing.suites.engine.base import Bench, EngineBase, in_the_background, script
 from hermes_testing.watching import processes_here, sleep_token
 
 _NAMES = ("t0", "t1", "t2")

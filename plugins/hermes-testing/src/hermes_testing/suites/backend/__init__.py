@@ -1,0 +1,1 @@
+"""The suite every terminal backend passes, a part a module."""

@@ -1,0 +1,1 @@
+"""The suite every rollout engine passes, a part a module."""
