@@ -10,10 +10,10 @@ from sandbox_support import sandbox
 from terminals import Driver
 
 from hermes_core.contracts.sandbox import ProcessOutput
-from hermes_tools.interactive.escape_parser import EscapeParser
-from hermes_tools.interactive.screen import TerminalScreen
-from hermes_tools.interactive.scrollback import Recording
-from hermes_tools.interactive.terminal_session import TerminalSession
+from hermes_tools.interactive.emulator.escape_parser import EscapeParser
+from hermes_tools.interactive.emulator.recording import Recording
+from hermes_tools.interactive.emulator.screen import TerminalScreen
+from hermes_tools.interactive.session.terminal_session import TerminalSession
 
 ROWS, COLS = 200, 500
 FULL = b"\x1b#8\x1b[H"

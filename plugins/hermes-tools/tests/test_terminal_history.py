@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hermes_tools.interactive.history import History
-from hermes_tools.interactive.screen import TerminalScreen
+from hermes_tools.interactive.emulator.history import History
+from hermes_tools.interactive.emulator.screen import TerminalScreen
 
 COLS = 500
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyte.screens import Screen
 
-from hermes_tools.interactive.counted_screen import CountedScreen
-from hermes_tools.interactive.screen import TerminalScreen
+from hermes_tools.interactive.emulator.counted_screen import CountedScreen
+from hermes_tools.interactive.emulator.screen import TerminalScreen
 
 COUNTED = (
     "insert_characters",

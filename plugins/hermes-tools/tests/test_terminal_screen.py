@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_tools.interactive.escape_parser import EscapeParser
-from hermes_tools.interactive.screen import TerminalScreen
+from hermes_tools.interactive.emulator.escape_parser import EscapeParser
+from hermes_tools.interactive.emulator.screen import TerminalScreen
 
 
 def screen(*pieces, rows=10, cols=20, history=100):

@@ -12,9 +12,9 @@ from terminals import Driver
 
 from hermes_core.contracts.errors import SandboxLostError, UnavailableComponentError
 from hermes_testing.watching import TooSoon, exists, with_more_time
-from hermes_tools.interactive import terminal_requirements as terminal_needs
-from hermes_tools.interactive import terminal_session
-from hermes_tools.interactive.terminal_session import TerminalSession
+from hermes_tools.interactive.session import terminal_requirements as terminal_needs
+from hermes_tools.interactive.session import terminal_session
+from hermes_tools.interactive.session.terminal_session import TerminalSession
 
 
 @pytest.fixture(params=LEVELS)

@@ -12,7 +12,7 @@ from terminals import SPECS, Driver
 
 from hermes_core.tooling import ArgumentsError, prepare_arguments
 from hermes_testing.watching import eventually, exists
-from hermes_tools.interactive import terminal_session
+from hermes_tools.interactive.session import terminal_session
 
 
 @pytest.fixture(params=LEVELS)

@@ -1,1 +1,1 @@
-"""Interactive terminals."""
+"""The tools of the interactive terminal."""

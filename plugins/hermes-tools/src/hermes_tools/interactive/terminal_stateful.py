@@ -7,8 +7,8 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_tools.command_output import process_limit_note
-from hermes_tools.interactive.prompt_command import CommandEnd
-from hermes_tools.interactive.rollout_terminal import hold, present_terminal, started_terminal, stopped_terminal
+from hermes_tools.interactive.session.prompt_command import CommandEnd
+from hermes_tools.interactive.session.rollout_terminal import hold, present_terminal, started_terminal, stopped_terminal
 from hermes_tools.results import json_result
 
 DEFAULT_TIMEOUT: Final = 120

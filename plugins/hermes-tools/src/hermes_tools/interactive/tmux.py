@@ -9,7 +9,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_tools.interactive.keys import encode_keys
-from hermes_tools.interactive.rollout_terminal import (
+from hermes_tools.interactive.session.rollout_terminal import (
     DEFAULT_COLS,
     DEFAULT_ROWS,
     hold,
@@ -18,7 +18,7 @@ from hermes_tools.interactive.rollout_terminal import (
     started_terminal,
     stopped_terminal,
 )
-from hermes_tools.interactive.terminal_session import TerminalSession
+from hermes_tools.interactive.session.terminal_session import TerminalSession
 from hermes_tools.results import failure, json_result
 
 MAX_BYTES: Final = 200_000

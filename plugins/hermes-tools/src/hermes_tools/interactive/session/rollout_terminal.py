@@ -9,7 +9,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ProcessLimitError, ToolFailureError
 from hermes_core.contracts.tool import ToolContext
 from hermes_tools.command_output import process_limit_note
-from hermes_tools.interactive.terminal_session import TerminalLostError, TerminalSession
+from hermes_tools.interactive.session.terminal_session import TerminalLostError, TerminalSession
 
 DEFAULT_ROWS: Final = 40
 DEFAULT_COLS: Final = 120

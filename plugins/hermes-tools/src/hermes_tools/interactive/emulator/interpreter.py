@@ -8,7 +8,7 @@ from typing import Final, final
 
 from pyte import charsets
 
-from hermes_tools.interactive.screen_matrix import Matrix
+from hermes_tools.interactive.emulator.screen_matrix import Matrix
 
 _MAX_NUMBER: Final = 9999
 _MAX_NUMBERS: Final = 32

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
-from hermes_tools.interactive.shell_integration import Mark
+from hermes_tools.interactive.session.shell_integration import Mark
 
 if TYPE_CHECKING:
-    from hermes_tools.interactive.scrollback import Recording
+    from hermes_tools.interactive.emulator.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ import re
 from collections import deque
 from typing import Final, final
 
-from hermes_tools.interactive.escape_parser import EscapeParser
-from hermes_tools.interactive.history import MOST_CHARACTERS
-from hermes_tools.interactive.interpreter import Interpreter
-from hermes_tools.interactive.screen_matrix import Matrix, text_of
+from hermes_tools.interactive.emulator.escape_parser import EscapeParser
+from hermes_tools.interactive.emulator.history import MOST_CHARACTERS
+from hermes_tools.interactive.emulator.interpreter import Interpreter
+from hermes_tools.interactive.emulator.screen_matrix import Matrix, text_of
 
 DEFAULT_ROWS: Final = 40
 DEFAULT_COLS: Final = 120

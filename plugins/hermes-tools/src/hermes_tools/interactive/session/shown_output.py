@@ -6,10 +6,10 @@ import asyncio
 from itertools import pairwise
 from typing import Final, final
 
-from hermes_tools.interactive import shell_integration as shell
-from hermes_tools.interactive.prompt_command import TypedCommand
-from hermes_tools.interactive.screen import TerminalScreen
-from hermes_tools.interactive.scrollback import Recording
+from hermes_tools.interactive.emulator.recording import Recording
+from hermes_tools.interactive.emulator.screen import TerminalScreen
+from hermes_tools.interactive.session import shell_integration as shell
+from hermes_tools.interactive.session.prompt_command import TypedCommand
 
 _BITE: Final = 1 << 13
 _TURN: Final = 50_000

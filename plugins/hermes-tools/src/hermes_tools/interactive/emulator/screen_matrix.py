@@ -10,8 +10,8 @@ from typing import Final
 from pyte import charsets, modes
 from pyte.screens import Char, Cursor, StaticDefaultDict, wcwidth
 
-from hermes_tools.interactive.counted_screen import BLANK, CountedScreen, Row, blank_rows, cell
-from hermes_tools.interactive.history import MOST_CHARACTERS, History
+from hermes_tools.interactive.emulator.counted_screen import BLANK, CountedScreen, Row, blank_rows, cell
+from hermes_tools.interactive.emulator.history import MOST_CHARACTERS, History
 
 _MOST_COMBINED: Final = 8
 """Characters that one cell holds: accents can be piled up without end."""

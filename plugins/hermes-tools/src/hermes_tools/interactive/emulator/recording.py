@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hermes_tools.interactive.screen import TerminalScreen
+from hermes_tools.interactive.emulator.screen import TerminalScreen
 
 OUTPUT_LIMIT: Final = 50_000
 _HEAD_SHARE: Final = 0.4

@@ -12,9 +12,9 @@ from typing import Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_tools.interactive import shell_integration as shell
-from hermes_tools.interactive.prompt_command import CommandEnd, TypedCommand
-from hermes_tools.interactive.terminal_requirements import private_directory, require_emulation
+from hermes_tools.interactive.session import shell_integration as shell
+from hermes_tools.interactive.session.prompt_command import CommandEnd, TypedCommand
+from hermes_tools.interactive.session.terminal_requirements import private_directory, require_emulation
 from hermes_tools.unfinished_output import count_unfinished_bytes
 
 _PIECE: Final = 1 << 16
@@ -63,7 +63,7 @@ class TerminalSession:
     """Made by `start`. It ends with the sandbox; every reader of its raw output keeps a place of its own."""
 
     def __init__(self, sandbox: Sandbox, directory: str, *, nonce: str, process_id: str, rows: int, cols: int) -> None:
-        from hermes_tools.interactive.shown_output import ShownOutput
+        from hermes_tools.interactive.session.shown_output import ShownOutput
 
         self._output = ShownOutput(nonce, rows=rows, cols=cols)
         self.screen = self._output.screen
