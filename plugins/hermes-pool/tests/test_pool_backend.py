@@ -12,9 +12,9 @@ from pool_support import Backend
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import SlotUnavailableError
-from hermes_pool.backend import PoolBackend
-from hermes_pool.backend_options import PoolBackendOptions
-from hermes_pool.turnstile import Turnstile
+from hermes_pool.backend.options import PoolBackendOptions
+from hermes_pool.backend.pool_backend import PoolBackend
+from hermes_pool.backend.sandbox_queue import SandboxQueue
 from hermes_testing.watching import eventually
 
 
@@ -159,7 +159,9 @@ async def test_a_member_that_does_not_get_ready_keeps_nobody_from_the_others(poo
 
     with monkeypatch.context() as patch:
         patch.setattr(backend.members[1].backend, "prepare", hang)
-        patch.setattr("hermes_pool.backend.asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": soon_over}))
+        patch.setattr(
+            "hermes_pool.backend.pool_backend.asyncio", SimpleNamespace(**{**vars(asyncio), "timeout": soon_over})
+        )
         second = await asyncio.wait_for(backend.open(SandboxSpec()), 60)
     assert {first.provenance["member"], second.provenance["member"]} == {"engine#1"}
     # Half of the time was for the one that hangs, half of the rest for the next.
@@ -260,10 +262,10 @@ async def test_closing_refuses_those_who_wait_and_they_open_nothing_behind_it(po
 
 async def test_room_that_comes_at_the_moment_of_a_cancellation_is_given_back(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
-    turnstile = Turnstile(backend.options, backend.members, name="pool")
-    ticket = await turnstile.enter(None, seconds=9)
-    waiting = asyncio.create_task(turnstile.enter(None, seconds=9))
-    assert await eventually(lambda: turnstile.stats().waiting == 1)
+    queue = SandboxQueue(backend.options, backend.members, name="pool")
+    ticket = await queue.enter(None, seconds=9)
+    waiting = asyncio.create_task(queue.enter(None, seconds=9))
+    assert await eventually(lambda: queue.stats().waiting == 1)
     ticket.give_back()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

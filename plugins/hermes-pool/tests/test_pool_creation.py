@@ -15,7 +15,7 @@ from pool_support import backend, places, request
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import HostStartTimeoutError, SlotUnavailableError
-from hermes_pool.creation import Backoff, CreationRate
+from hermes_pool.slot_pool.creation_rate import Backoff, CreationRate
 from hermes_testing.watching import eventually
 
 
@@ -156,7 +156,7 @@ async def made_at_last(engine, gate):
 
 
 async def test_a_start_that_does_not_even_end_when_cancelled_holds_nothing_and_is_told(monkeypatch):
-    monkeypatch.setattr("hermes_pool.fleet.REMOVING", 0.1)
+    monkeypatch.setattr("hermes_pool.slot_pool.fleet.REMOVING", 0.1)
     async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
         gate = asyncio.Event()
         stubborn = functools.partial(made_at_last, engine, gate)
@@ -173,7 +173,7 @@ async def test_a_start_that_does_not_even_end_when_cancelled_holds_nothing_and_i
 
 
 async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
-    monkeypatch.setattr("hermes_pool.fleet.REMOVING", 0.1)
+    monkeypatch.setattr("hermes_pool.slot_pool.fleet.REMOVING", 0.1)
     async with places(max_hosts=1) as (pool, engine):
         gate = asyncio.Event()
         stubborn = functools.partial(made_at_last, engine, gate)

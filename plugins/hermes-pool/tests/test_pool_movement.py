@@ -10,8 +10,8 @@ from pool_support import Backend, backend, places, request
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import BoundedBackend, SandboxSpec
 from hermes_pool import OptionNames, SlotUnavailableError
-from hermes_pool.backend import PoolBackend
-from hermes_pool.backend_options import PoolBackendOptions
+from hermes_pool.backend.options import PoolBackendOptions
+from hermes_pool.backend.pool_backend import PoolBackend
 from hermes_testing.watching import eventually
 
 

@@ -10,7 +10,7 @@ from hermes_core.specs import BackendSpec
 POOL: Final = BackendSpec(
     name="pool",
     summary="Slots on several machines or engines, as one pool.",
-    target="hermes_pool.backend:PoolBackend",
+    target="hermes_pool.backend.pool_backend:PoolBackend",
     isolation=("none", "container+slot"),
     networks=frozenset({"none", "allowlist"}),
     limits=frozenset({"cpu", "disk", "file_size", "memory", "pids"}),

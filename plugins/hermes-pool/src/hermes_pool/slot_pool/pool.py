@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from hermes_pool.creation import CreationRate, load_per_core
-from hermes_pool.fleet import Fleet
-from hermes_pool.kinds import Kind, Waiter
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.pooled_host import HostState, PoolSeat
-from hermes_pool.reporting import too_late, too_many
-from hermes_pool.slots import Slot
+from hermes_pool.refusals import too_late, too_many
+from hermes_pool.slot_pool.creation_rate import CreationRate, load_per_core
+from hermes_pool.slot_pool.fleet import Fleet
+from hermes_pool.slot_pool.host_kinds import Kind, Waiter
+from hermes_pool.slot_pool.pooled_host import HostState, PoolSeat
+from hermes_pool.slot_pool.slot_records import Slot, slots_of
 from hermes_pool.statistics import PoolStats, Waits
-from hermes_pool.views import slots_of
-from hermes_sandbox.backends import MakeHost, SlotRequest, SlotReservation
+from hermes_sandbox.backend.shared_hosts import MakeHost, SlotReservation
+from hermes_sandbox.protocol.slots import SlotRequest
 
 _LOOK: Final = 0.5
 """Seconds between two looks at whether a host is still being started."""

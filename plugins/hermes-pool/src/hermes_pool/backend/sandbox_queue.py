@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
-from hermes_pool.members import Member
+from hermes_pool.backend.members import Member
 from hermes_pool.options import PoolOptions
-from hermes_pool.reporting import too_late, too_many
+from hermes_pool.refusals import too_late, too_many
 from hermes_pool.statistics import PoolStats, Waits, combine
 
 _LOOK: Final = 0.5
@@ -22,19 +22,19 @@ _LOOK: Final = 0.5
 class Ticket:
     """The right to a sandbox of one member, counted there until it is given back."""
 
-    def __init__(self, turnstile: Turnstile, member: Member, rollout_id: str | None) -> None:
+    def __init__(self, queue: SandboxQueue, member: Member, rollout_id: str | None) -> None:
         self.member = member
         self.rollout_id = rollout_id
-        self._turnstile: Turnstile | None = turnstile
+        self._queue: SandboxQueue | None = queue
 
     def give_back(self) -> None:
         """Let the next one in; safe to call twice."""
-        turnstile, self._turnstile = self._turnstile, None
-        if turnstile is not None:
-            turnstile.took_back(self)
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.took_back(self)
 
 
-class Turnstile:
+class SandboxQueue:
     """Lets sandboxes through in the order in which they came, each to the member with the most room.
 
     A trajectory that has a sandbox already is let through at once, to the member that it is on: it gives that one back

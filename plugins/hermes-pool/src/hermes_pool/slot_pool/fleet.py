@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator
 from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError
-from hermes_pool.creation import Backoff, CreationRate
-from hermes_pool.kinds import Kind, Kinds, Waiter
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.pooled_host import HostState, PooledHost
-from hermes_pool.reporting import gave_up, is_final, is_late, message_of, retold, start_given_up
+from hermes_pool.refusals import gave_up, is_final, is_late, message_of, retold, start_given_up
+from hermes_pool.slot_pool.creation_rate import Backoff, CreationRate
+from hermes_pool.slot_pool.host_kinds import Kind, Kinds, Waiter
+from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 
 _TICK: Final = 0.5
 """Seconds between two looks at all hosts, at most."""

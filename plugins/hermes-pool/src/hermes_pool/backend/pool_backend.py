@@ -12,14 +12,16 @@ from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostE
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool.backend_options import PoolBackendOptions
+from hermes_pool.backend.members import Member
+from hermes_pool.backend.options import PoolBackendOptions
+from hermes_pool.backend.sandbox_queue import SandboxQueue, Ticket
 from hermes_pool.errors import SlotUnavailableError
-from hermes_pool.members import Member
 from hermes_pool.plugin import POOL
-from hermes_pool.reporting import member_not_ready, too_late
+from hermes_pool.refusals import member_not_ready, too_late
 from hermes_pool.statistics import PoolStats
-from hermes_pool.turnstile import Ticket, Turnstile
-from hermes_sandbox.backends import AgentBackend, AgentSandbox, SandboxHost, ShellSandbox
+from hermes_sandbox import AgentBackend, SandboxHost
+from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+from hermes_sandbox.backend.shell_sandbox import ShellSandbox
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
@@ -59,12 +61,12 @@ class PoolBackend(AgentBackend):
         backends = [member.backend for member in self.members]
         self.setup_timeout = max((backend.setup_timeout for backend in backends), default=self.setup_timeout)
         self.patience = max((backend.patience for backend in backends), default=self.patience)
-        self._turnstile = Turnstile(of_each, self.members, name="pool")
+        self._queue = SandboxQueue(of_each, self.members, name="pool")
         self._tickets: dict[str, Ticket] = {}
 
     def stats(self) -> PoolStats:
         """Return the numbers of all members together."""
-        return self._turnstile.stats()
+        return self._queue.stats()
 
     def shares(self, spec: SandboxSpec) -> bool:
         """Slots are all that there is."""
@@ -119,7 +121,7 @@ class PoolBackend(AgentBackend):
                 with _naming(member):
                     raise error
         for member, error in failed:
-            self._turnstile.set_apart(member, cast("BackendError", error))
+            self._queue.set_apart(member, cast("BackendError", error))
         if len(failed) == len(self.members):
             raise self._all_failed()
 
@@ -130,7 +132,7 @@ class PoolBackend(AgentBackend):
         tries = 0
         while True:
             began = loop.time()
-            ticket = await self._turnstile.enter(spec.rollout_id, seconds=seconds, first=tries > 0)
+            ticket = await self._queue.enter(spec.rollout_id, seconds=seconds, first=tries > 0)
             # What passed in a queue that moves is not the time of this sandbox.
             deadline += loop.time() - began
             try:
@@ -138,7 +140,7 @@ class PoolBackend(AgentBackend):
             except BackendError as error:
                 if not _is_of_the_member(ticket.member, error):
                     raise
-                self._turnstile.set_apart(ticket.member, error)
+                self._queue.set_apart(ticket.member, error)
                 if loop.time() >= deadline:
                     raise too_late(self.stats(), seconds, error, what="a member cannot be used") from error
                 tries += 1
@@ -257,7 +259,7 @@ class PoolBackend(AgentBackend):
     async def aclose(self) -> None:
         """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
         with contextlib.ExitStack() as closed:
-            closed.enter_context(self._turnstile.refuse_all())
+            closed.enter_context(self._queue.refuse_all())
             for member in self.members:
                 closed.enter_context(member.pool.refuse_all())
             sandboxes = await asyncio.gather(super().aclose(), return_exceptions=True)
