@@ -22,6 +22,7 @@ ENGINE ?= .engine
 BIN := $(VENV)/bin
 SOURCES := $(wildcard */src plugins/*/src)
 TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
+EXAMPLE_MODULES := $(foreach module,$(wildcard examples/*/*.py examples/*/*/*.py),$(if $(findstring /tests/,$(module)),,$(module)))
 
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
@@ -102,7 +103,7 @@ check-requirements:
 	$(BIN)/python scripts/check_requirements.py
 
 check-types:
-	$(BIN)/mypy $(SOURCES) scripts conftest.py $(wildcard benchmarks) $(wildcard examples/*/*.py)
+	$(BIN)/mypy $(SOURCES) scripts conftest.py $(wildcard benchmarks) $(EXAMPLE_MODULES)
 
 check-test-types:
 	$(BIN)/python scripts/check_test_types.py $(TEST_FOLDERS)

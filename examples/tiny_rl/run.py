@@ -62,7 +62,7 @@ class SeedRun:
     def _taught(self) -> float:
         began = time.monotonic()
         steps = str(self._plan.sft_steps)
-        command = self._programs.module("sft", str(self._model), "--steps", steps, "--seed", str(self._seed))
+        command = self._programs.module("training.sft", str(self._model), "--steps", steps, "--seed", str(self._seed))
         self._programs.finish("sft", *command)
         return time.monotonic() - began
 
@@ -82,7 +82,7 @@ class SeedRun:
     def _server_command(self) -> Sequence[str]:
         port, log = self._server.rpartition(":")[2], self._folder / "wire.jsonl"
         return self._programs.module(
-            "server", str(self._model), "--port", port, "--seed", str(self._seed), "--log", str(log)
+            "model.server", str(self._model), "--port", port, "--seed", str(self._seed), "--log", str(log)
         )
 
     def _api_command(self) -> Sequence[str]:
@@ -93,7 +93,7 @@ class SeedRun:
         numbers = {"--steps": plan.steps, "--rate": plan.rate, "--batch-size": plan.batch_size}
         options = [text for name, number in numbers.items() for text in (name, str(number))]
         places = [str(self._model), str(self._folder), "--api", self._api, "--server", self._server]
-        return self._programs.module("trainer", *places, *options)
+        return self._programs.module("training.trainer", *places, *options)
 
     def _env(self, command: str) -> Sequence[str]:
         fields = {

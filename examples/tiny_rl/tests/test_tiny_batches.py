@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("jax", reason="jax is not installed")
 
-from tiny_rl.batches import padded
+from tiny_rl.model.padded_batches import padded
 
 
 def test_a_longer_name_behind_a_shorter_one_keeps_its_length():

@@ -15,8 +15,8 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from aiohttp import web
 
 from hermes_atropos import APIServerConfig
-from tiny_rl import tokenizer
 from tiny_rl.env import LookupEnv
+from tiny_rl.model import tokenizer
 from tiny_rl.tasks import COLOURS, demonstration, tasks
 
 TOOLS = ({"type": "function", "function": {"name": "read_file"}},)

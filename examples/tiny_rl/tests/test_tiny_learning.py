@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tiny_rl import grpo, model, optimizer, sft, tokenizer
+from tiny_rl.model import tokenizer
+from tiny_rl.model import transformer as model
 from tiny_rl.tasks import COLOURS
-from tiny_rl.trainer import Trainer
+from tiny_rl.training import grpo, optimizer, sft
+from tiny_rl.training.trainer import Trainer
 
 SHAPE = model.Shape(vocabulary=50, width=64, layers=1)
 PARAMS = model.create(SHAPE, 0)
@@ -143,7 +145,7 @@ class Wire:
 
 def test_the_trainer_registers_takes_batches_and_hands_out_weights(tmp_path, monkeypatch):
     wire = Wire([None, [group([1.0, 0.0])], [group([0.0, 1.0], versions=("v1",))]])
-    monkeypatch.setattr("tiny_rl.trainer._ask", wire)
+    monkeypatch.setattr("tiny_rl.training.trainer._ask", wire)
     Trainer(PARAMS, api="http://api", server="http://model", folder=tmp_path, steps=2, rate=1e-4).run(2)
     first, *_, last = wire.asked
     assert (first[0], first[1]["batch_size"], first[1]["num_steps"]) == ("http://api/register", 2, 2)
@@ -156,7 +158,7 @@ def test_the_trainer_registers_takes_batches_and_hands_out_weights(tmp_path, mon
 
 def trained(tmp_path, monkeypatch, *batches, rate=1e-4):
     """Train on batches, one step each; returns what each step noted, and the last weights."""
-    monkeypatch.setattr("tiny_rl.trainer._ask", Wire(batches))
+    monkeypatch.setattr("tiny_rl.training.trainer._ask", Wire(batches))
     trainer = Trainer(PARAMS, api="http://api", server="http://model", folder=tmp_path, steps=len(batches), rate=rate)
     tmp_path.mkdir(exist_ok=True)
     trainer.run(2)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tiny_rl import model
-from tiny_rl.sampling import Sampling, sample
+from tiny_rl.model import transformer as model
+from tiny_rl.model.sampling import Sampling, sample
 
 SHAPE = model.Shape(vocabulary=50, width=64, layers=2)
 PARAMS = model.create(SHAPE, 0)

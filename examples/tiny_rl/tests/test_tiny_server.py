@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from aiohttp import web
 
-from tiny_rl import model
-from tiny_rl.engine import Engine, Job
-from tiny_rl.server import TokenServer
+from tiny_rl.model import transformer as model
+from tiny_rl.model.sampling_engine import Engine, Job
+from tiny_rl.model.server import TokenServer
 
 SHAPE = model.Shape(vocabulary=50, width=64, layers=1)
 PARAMS = model.create(SHAPE, 0)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tiny_rl.model import Array, Params
+from tiny_rl.model.transformer import Array, Params
 
 _FIRST: Final = 0.9
 _SECOND: Final = 0.98

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from tiny_rl.batches import width
-from tiny_rl.model import Params
-from tiny_rl.sampling import Sampled, Sampling, sample
+from tiny_rl.model.padded_batches import width
+from tiny_rl.model.sampling import Sampled, Sampling, sample
+from tiny_rl.model.transformer import Params
 
 CONTEXT: Final = 512
 """The most tokens of prompt and answer together."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tiny_rl.model import MASKED, Array, Params, mixed, predicted, projected
+from tiny_rl.model.transformer import MASKED, Array, Params, mixed, predicted, projected
 
 Caches = tuple[tuple[Array, Array], ...]
 """Keys and values of each layer, [batch, column, heads, head]."""

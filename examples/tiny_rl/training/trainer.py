@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.request import Request, urlopen
 
-from tiny_rl import grpo, model, optimizer
-from tiny_rl.compiling import keep_compiled
-from tiny_rl.engine import CONTEXT
-from tiny_rl.model import Params
+from tiny_rl.model import transformer as model
+from tiny_rl.model.compilation_cache import keep_compiled
+from tiny_rl.model.sampling_engine import CONTEXT
+from tiny_rl.model.transformer import Params
+from tiny_rl.training import grpo, optimizer
 
 _KEPT: Final = 16
 """Versions of the weights to check data against; data that is older is not trained on."""

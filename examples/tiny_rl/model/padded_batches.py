@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tiny_rl.model import Array
+from tiny_rl.model.transformer import Array
 
 WIDTHS: Final = (32, 64, 96, 128, 192, 256, 384, 512)
 """The lengths that arrays may have."""

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tiny_rl import model, optimizer
-from tiny_rl.batches import padded
-from tiny_rl.model import Array, Params
+from tiny_rl.model import transformer as model
+from tiny_rl.model.padded_batches import padded
+from tiny_rl.model.transformer import Array, Params
+from tiny_rl.training import optimizer
 
 ROWS: Final = 32
 """Sequences in one array."""

@@ -18,11 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tiny_rl import model, optimizer, tokenizer
-from tiny_rl.batches import padded
-from tiny_rl.compiling import keep_compiled
-from tiny_rl.model import Array, Params
+from tiny_rl.model import tokenizer
+from tiny_rl.model import transformer as model
+from tiny_rl.model.compilation_cache import keep_compiled
+from tiny_rl.model.padded_batches import padded
+from tiny_rl.model.transformer import Array, Params
 from tiny_rl.tasks import COLOURS, demonstration, tasks
+from tiny_rl.training import optimizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

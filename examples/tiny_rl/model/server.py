@@ -18,9 +18,10 @@ from zlib import crc32
 
 from aiohttp import web
 
-from tiny_rl import model, tokenizer
-from tiny_rl.compiling import keep_compiled
-from tiny_rl.engine import CONTEXT, MOST_STOPS, Engine, Job, Result
+from tiny_rl.model import tokenizer
+from tiny_rl.model import transformer as model
+from tiny_rl.model.compilation_cache import keep_compiled
+from tiny_rl.model.sampling_engine import CONTEXT, MOST_STOPS, Engine, Job, Result
 
 _ROLLOUT: Final = "X-Hermes-Rollout-Id"
 _SEED: Final = "X-Hermes-Rollout-Seed"

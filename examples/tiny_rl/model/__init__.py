@@ -1,0 +1,1 @@
+"""The transformer, its tokenizer, and the server that samples from it."""

@@ -1,0 +1,1 @@
+"""Teaching the transformer: supervised learning of the format, then GRPO."""
