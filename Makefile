@@ -126,43 +126,43 @@ lowest: wheels
 
 bench:
 	@$(setup) dev
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
 
 # PEERS: a Python that has vLLM and SGLang; without it their columns stay as they are committed.
 bench-parsers:
 	@$(setup) dev
-	-$(BIN)/python benchmarks/parsers.py --write $(if $(PEERS),--peers-python $(PEERS))
-	$(BIN)/python benchmarks/parser_behaviours.py --write $(if $(PEERS),--peers-python $(PEERS))
-	$(BIN)/python benchmarks/parser_tables.py
+	-$(BIN)/python -m benchmarks.parsers.speed --write $(if $(PEERS),--peers-python $(PEERS))
+	$(BIN)/python -m benchmarks.parsers.behaviours --write $(if $(PEERS),--peers-python $(PEERS))
+	$(BIN)/python -m benchmarks.parsers.readme_tables
 
 # PEERS: a Python that has the peers; without it only those that the development environment has are played.
 bench-tokens:
 	@$(setup) dev
-	-$(BIN)/python benchmarks/tokens.py --write
-	$(BIN)/python benchmarks/token_scenarios.py --write $(if $(PEERS),--peers-python $(PEERS))
+	-$(BIN)/python -m benchmarks.tokens.framework_cost --write
+	$(BIN)/python -m benchmarks.tokens.scenarios --write $(if $(PEERS),--peers-python $(PEERS))
 
 # Needs a Docker engine and sshd; what is absent is named. PEERS: a Python that has swe-rex.
 bench-sandboxes:
 	@$(setup) dev
-	$(BIN)/python benchmarks/backends.py --write $(if $(PEERS),--peers-python $(PEERS))
+	$(BIN)/python -m benchmarks.sandboxes.backends --write $(if $(PEERS),--peers-python $(PEERS))
 
 # Wants a quiet machine, a Docker engine and sshd; what is absent is named.
 bench-capacity:
 	@$(setup) dev
-	$(BIN)/python benchmarks/capacity.py --write
+	$(BIN)/python -m benchmarks.sandboxes.capacity --write
 
 bench-pool:
 	@$(setup) dev
-	$(BIN)/python benchmarks/pool.py --write
+	$(BIN)/python -m benchmarks.pool --write
 
 # Needs Slurm's programs as root; what is absent is named.
 bench-cluster:
 	@$(setup) dev
-	$(BIN)/python benchmarks/cluster.py --write
+	$(BIN)/python -m benchmarks.clusters.cluster --write
 
 soak:
 	@$(setup) dev
-	$(BIN)/python benchmarks/soak.py --write
+	$(BIN)/python -m benchmarks.sandboxes.soak --write
 
 # Other texts each time: it prints the seed that plays them again. FUZZ_ARGS="--seed 7 --only hermes lfm2" chooses.
 fuzz:

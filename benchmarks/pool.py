@@ -1,4 +1,4 @@
-"""What a slot pool costs: `python benchmarks/pool.py` prints JSON, ratios of one run.
+"""What a slot pool costs: `python -m benchmarks.pool` prints JSON, ratios of one run.
 
 - A free slot, taken and given back, with nobody and with 1,000 others in the queue of another kind of host.
 - 64 trajectories on 2 hosts of 8 slots: all finish, no slot is idle while one waits, and the time it takes beside what
@@ -24,8 +24,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from readme_marks import between
-
+from benchmarks.readme_marks import between
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotPool
 from hermes_sandbox.backends import SlotRequest

@@ -1,6 +1,6 @@
 """Every benchmark in one command: writes `results.json` and the table of docs/benchmarks.md from it.
 
-`python benchmarks/run.py` measures (about three minutes); `--table` only rewrites the page from the committed JSON.
+`python -m benchmarks.run` measures (about three minutes); `--table` only rewrites the page from the committed JSON.
 """
 
 from __future__ import annotations
@@ -14,22 +14,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from readme_marks import between
+from benchmarks.readme_marks import between
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: begin, written by benchmarks/run.py -->", "<!-- figures: end -->"
-SCRIPTS = ("rollouts.py", "sandbox.py", "startup.py")
+MODULES = {
+    "rollouts": "benchmarks.rollouts.framework_cost",
+    "sandbox": "benchmarks.sandboxes.local_sandbox",
+    "startup": "benchmarks.startup",
+}
 
 
 def measure() -> dict[str, Any]:
-    """Run the scripts one after the other; a missed target is recorded, not an error."""
+    """Run the modules one after the other; a missed target is recorded, not an error."""
     results: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
-    for script in SCRIPTS:
-        print(f"{script} …", file=sys.stderr, flush=True)
-        done = subprocess.run([sys.executable, str(HERE / script)], stdout=subprocess.PIPE, text=True, check=False)
-        results[script.removesuffix(".py")] = json.loads(done.stdout)
+    for name, module in MODULES.items():
+        print(f"{name} …", file=sys.stderr, flush=True)
+        done = subprocess.run([sys.executable, "-m", module], stdout=subprocess.PIPE, text=True, check=False)
+        results[name] = json.loads(done.stdout)
     return results
 
 

@@ -1,6 +1,6 @@
 """How long starting takes, as ratios to a bare interpreter of the same environment; prints JSON.
 
-Usage: python benchmarks/startup.py [--runs N] [--plugins N]
+Usage: python -m benchmarks.startup [--runs N] [--plugins N]
 
 The runs are interleaved and the minimum of each counts, so that load from elsewhere falls on all of them alike.
 """

@@ -13,22 +13,22 @@ import pytest
 
 import hermes_parsers
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-RESULTS = json.loads((FOLDER / "parser_behaviours.json").read_text(encoding="utf-8"))
+ROOT = Path(__file__).parent.parent
+RESULTS = json.loads((ROOT / "benchmarks" / "parsers" / "behaviours.json").read_text(encoding="utf-8"))
 ENGINES = ("hermes-parsers", "vllm", "sglang")
 
 
 @pytest.fixture
 def comparison(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("parser_behaviours")
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.parsers.behaviours")
 
 
 @pytest.mark.parametrize("family", RESULTS["families"])
 def test_the_column_for_hermes_parsers_is_what_they_do_now(comparison, family):
     wire = next(wire for wire in comparison.WIRES if wire.family == family)
     now = comparison.our_verdicts(wire)
-    assert now == RESULTS["families"][family]["hermes-parsers"], "run python benchmarks/parser_behaviours.py --write"
+    assert now == RESULTS["families"][family]["hermes-parsers"], "run python -m benchmarks.parsers.behaviours --write"
 
 
 def test_every_family_has_a_verdict_of_everybody_on_every_behaviour(comparison):
@@ -57,8 +57,8 @@ def test_a_peer_that_is_not_installed_is_named_instead_of_judged(comparison):
 
 
 def test_the_message_that_is_timed_is_code_that_every_family_reads_with_the_tools_everybody_gets(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    parsers = importlib.import_module("parsers")
+    monkeypatch.syspath_prepend(str(ROOT))
+    parsers = importlib.import_module("benchmarks.parsers.speed")
     asked = {job["family"]: job for job in parsers.peer_jobs()}
     timed = []
 

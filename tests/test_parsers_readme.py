@@ -25,8 +25,8 @@ def test_the_example_prints_what_is_shown(capsys):
 
 
 def test_the_tables_are_those_of_the_catalog_and_the_committed_measurements(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    assert importlib.import_module("parser_tables").with_tables(README) == README
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert importlib.import_module("benchmarks.parsers.readme_tables").with_tables(README) == README
 
 
 @pytest.mark.parametrize("name", list_parsers())

@@ -29,16 +29,9 @@ def commands():
     return [line.removeprefix("$ ") for line in lines if "hermes-core " in line and line.startswith("$ ")]
 
 
-def benchmarks():
-    spec = importlib.util.spec_from_file_location("benchmarks_run", ROOT / "benchmarks" / "run.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_figures_are_those_of_the_committed_measurement(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    module = benchmarks()
+    monkeypatch.syspath_prepend(str(ROOT))
+    module = importlib.import_module("benchmarks.run")
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text())
     assert module.with_table(BENCHMARKS, results) == BENCHMARKS
     found = results["rollouts"]
@@ -51,21 +44,21 @@ def test_the_readme_is_read_in_three_minutes():
 
 
 def test_the_figures_of_sandboxes_are_those_of_the_committed_measurements(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    tables = importlib.import_module("backend_tables")
+    monkeypatch.syspath_prepend(str(ROOT))
+    tables = importlib.import_module("benchmarks.sandboxes.page_tables")
     assert tables.with_tables(BENCHMARKS) == BENCHMARKS
 
 
 def test_the_figures_of_clusters_are_those_of_the_committed_measurement(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    assert importlib.import_module("cluster_tables").with_table(BENCHMARKS) == BENCHMARKS
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert importlib.import_module("benchmarks.clusters.page_table").with_table(BENCHMARKS) == BENCHMARKS
 
 
 def test_the_figures_of_capacity_are_those_of_the_committed_measurement(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    capacity = importlib.import_module("capacity")
+    monkeypatch.syspath_prepend(str(ROOT))
+    capacity = importlib.import_module("benchmarks.sandboxes.capacity")
     page = (ROOT / "docs" / "capacity.md").read_text()
-    assert capacity.with_table(page, json.loads((ROOT / "benchmarks" / "capacity.json").read_text())) == page
+    assert capacity.with_table(page, json.loads(capacity.RESULT.read_text())) == page
 
 
 def test_the_task_shown_passes_its_own_check(hermes, tmp_path):

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def tokens(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("tokens")
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.tokens.framework_cost")
 
 
 @pytest.fixture

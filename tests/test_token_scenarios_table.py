@@ -14,8 +14,8 @@ README = (ROOT / "plugins" / "hermes-tokens" / "README.md").read_text(encoding="
 
 @pytest.fixture
 def scenarios(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("token_scenarios")
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.tokens.scenarios")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_table_is_that_of_the_committed_results(scenarios, committed):
 
 
 def test_our_column_measured_anew_trains_every_token_once_with_nothing_off(scenarios, committed):
-    if not scenarios.token_cases.templates():
+    if not scenarios.conversations.templates():
         pytest.skip("the chat templates come with the distribution trl, which is not installed")
     wanted = {"trained": 1.0, "samples": 1, "doubled": 0, "missing": 0, "lost": 0, "foreign": 0}
     found = scenarios.measure_ours()

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[3]
 def bench(monkeypatch):
     if not (ROOT / "benchmarks").is_dir():
         pytest.skip("not in the repository")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("pool")
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.pool")
 
 
 def test_the_figures_are_those_of_the_committed_measurement(bench):

@@ -1,0 +1,1 @@
+"""What many machines cost and bring: Slurm, Nomad and Ray."""

@@ -1,0 +1,70 @@
+"""What a call costs on a node of a Ray cluster, beside the same call in a local sandbox, in one run, on a real cluster.
+
+Called by `cluster.py`; alone it prints what it has found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.clusters.paired_calls import CALLS, COMMANDS, ROUNDS, SESSIONS, compare
+from hermes_sandbox import open_sandbox
+
+_SUPPORT: Final = Path(__file__).parents[2] / "plugins" / "hermes-backend-ray" / "tests" / "support"
+_STREAMS: Final = ("socket", "calls")
+
+
+async def _opening(options: dict[str, Any], leases: Path) -> float:
+    began = time.perf_counter()
+    async with open_sandbox("ray", options=options, isolation="none", lease_dir=leases):
+        return round((time.perf_counter() - began) * 1000, 1)
+
+
+async def _compared(options: dict[str, Any], session: str, leases: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = {"session": session, "isolation": "none", "lease_dir": leases}
+    async with (
+        open_sandbox("local", **fields) as local,
+        open_sandbox("ray", options=options, **fields) as remote,
+    ):
+        return {name: await compare({"local": local, "ray": remote}, text) for name, text in COMMANDS.items()}
+
+
+async def measure() -> dict[str, Any]:
+    """Return medians in milliseconds, and how many times a local call one on a node takes.
+
+    Keys: engine, calls (of each kind and side), opening_ms (the first sandbox of a process that is connected already,
+    with its actor and agent), for each of live and robust the commands builtin and fork, and inside_calls with the same
+    for agents whose bytes travel inside calls of the actor.
+    """
+    ray = importlib.import_module("ray")
+    sys.path.append(str(_SUPPORT))
+    # By name: it belongs to the tests, which are not where types are checked.
+    cluster = importlib.import_module("ray_cluster").RayCluster
+    with tempfile.TemporaryDirectory() as folder:
+        running = await asyncio.to_thread(cluster.shared, Path(folder))
+        try:
+            await asyncio.to_thread(ray.init, running.address, log_to_driver=False, logging_level="ERROR")
+            found: dict[str, Any] = {"engine": f"Ray {ray.__version__}", "calls": ROUNDS * CALLS}
+            found["opening_ms"] = await _opening({"address": running.address}, Path(folder))
+            sides: dict[str, Any] = {
+                stream: {
+                    session: await _compared({"address": running.address, "stream": stream}, session, Path(folder))
+                    for session in SESSIONS
+                }
+                for stream in _STREAMS
+            }
+        finally:
+            await asyncio.to_thread(ray.shutdown)
+            running.close()
+    return {**found, **sides["socket"], "inside_calls": sides["calls"]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(measure()), indent=2))

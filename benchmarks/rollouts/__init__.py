@@ -1,0 +1,1 @@
+"""What a rollout costs on a mock model: the framework beside a plain loop."""
