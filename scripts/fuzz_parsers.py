@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import ParseMode, ToolCallParser
-from hermes_parsers import from_response_template, get_parser
-from hermes_parsers.catalog import FAMILIES
+from hermes_parsers import FAMILIES, from_response_template, get_parser
 from hermes_testing.suites.parser.fuzz import PIECES, problems_of
 from hermes_testing.suites.parser.mutation import nameless, spoilt
 from hermes_testing.suites.parser.samples import STRANGE_TOOLS, schema

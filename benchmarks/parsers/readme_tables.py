@@ -17,7 +17,7 @@ README = Path(__file__).parents[2] / "hermes_parsers" / "README.md"
 
 def formats() -> str:
     """List every format with all its names and its stop tokens."""
-    from hermes_parsers.catalog import FAMILIES
+    from hermes_parsers import FAMILIES
 
     lines = ["| names | models and format | stop tokens |", "|---|---|---|"]
     for family in FAMILIES:

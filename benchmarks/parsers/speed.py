@@ -110,7 +110,7 @@ class Family:
 
 def families() -> Iterator[Family]:
     """Yield the formats of the comparison with the peers, then all others, written by their own renderer."""
-    from hermes_parsers.catalog import FAMILIES
+    from hermes_parsers import FAMILIES
 
     for wire in WIRES:
         yield Family(name=wire.family, parser=wire.parser, write=wire.calls)

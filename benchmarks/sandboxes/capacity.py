@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.readme_marks import between
 from benchmarks.sandboxes.places import PLACES, Place, opened, ssh_server
-from hermes_sandbox.agent.processes import read_marker, read_process, read_table
+from hermes_sandbox.local import read_marker, read_process, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks/sandboxes/capacity.json"

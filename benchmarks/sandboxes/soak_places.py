@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sandboxes.small_image import IMAGE
-from hermes_sandbox.agent.processes import read_marker, read_process, read_table
+from hermes_sandbox.local import read_marker, read_process, read_table
 
 Victim = int | str
 Targets = Mapping[str, Callable[[Path], list[Victim]]]

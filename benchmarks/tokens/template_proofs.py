@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tokens import conversations
-from hermes_tokens.append_rule.append import AppendRule
-from hermes_tokens.chat_template.template_check import prove
+from hermes_tokens import AppendRule, prove_template
 
 SUPPORT = Path(__file__).parents[2] / "plugins" / "hermes-tokens" / "tests" / "support"
 

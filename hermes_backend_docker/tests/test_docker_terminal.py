@@ -13,9 +13,8 @@ import pytest
 from hermes_backend_docker.backend import DockerBackend
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_testing.watching import TooSoon, exists, with_more_time
+from hermes_tools import TerminalStatefulTool, TmuxTool
 from hermes_tools.interactive.session import terminal_session
-from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
-from hermes_tools.interactive.tmux import TmuxTool
 
 pytestmark = [
     pytest.mark.component("docker"),

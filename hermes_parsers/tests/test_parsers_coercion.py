@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_parsers.coercion import coerce_text, coerce_value, known_names, parameter_schemas
+from hermes_parsers.coercion import coerce_text, coerce_value
+from hermes_parsers.schemas import known_names, parameter_schemas
 from hermes_parsers.writing import dumps
 from hermes_testing.suites.parser.growth import DOUBLING, FOLD, time_growth
 

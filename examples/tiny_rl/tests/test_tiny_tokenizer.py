@@ -10,10 +10,8 @@ pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 from hermes_core.contracts.tool import ToolResult
 from hermes_sandbox import open_sandbox
-from hermes_tokens.append_rule.append import AppendRule
-from hermes_tokens.chat_template.template_check import prove
-from hermes_tokens.tokenizer import ChatTokenizer
-from hermes_tools.files.read_file import ReadFileTool
+from hermes_tokens import AppendRule, ChatTokenizer, prove_template
+from hermes_tools import ReadFileTool
 from tiny_rl.model import tokenizer
 from tiny_rl.tasks import COLOURS, demonstration, tasks, tool_answer
 

@@ -10,16 +10,63 @@ Importing this package imports no parser; a family is imported when its first pa
 
 from __future__ import annotations
 
+from hermes_core.lazy import lazy_exports
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from hermes_core.contracts.parsing import ToolCallParser
+    from hermes_parsers.catalog import FAMILIES
     from hermes_parsers.declarative import from_response_template
+    from hermes_parsers.detection import detect
+    from hermes_parsers.engine.scanning.parser import ScanningParser
+    from hermes_parsers.engine.scanning.scan import Scan, seek, sees, skip_space
+    from hermes_parsers.families.json.json_array import JsonArrayParser
+    from hermes_parsers.families.json.tagged_json import TaggedJsonParser
+    from hermes_parsers.families.special_tokens.named_json import NamedJsonParser
+    from hermes_parsers.markup.dialect import Dialect
+    from hermes_parsers.markup.parser import MarkupParser
+    from hermes_parsers.models import parser_for
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "from_response_template", "get_parser", "list_parsers"]
+__all__ = [
+    "FAMILIES",
+    "Dialect",
+    "JsonArrayParser",
+    "MarkupParser",
+    "NamedJsonParser",
+    "Scan",
+    "ScanningParser",
+    "TaggedJsonParser",
+    "__version__",
+    "detect",
+    "from_response_template",
+    "get_parser",
+    "list_parsers",
+    "parser_for",
+    "seek",
+    "sees",
+    "skip_space",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".catalog": "FAMILIES",
+        ".declarative": "from_response_template",
+        ".detection": "detect",
+        ".engine.scanning.parser": "ScanningParser",
+        ".engine.scanning.scan": "Scan seek sees skip_space",
+        ".families.json.json_array": "JsonArrayParser",
+        ".families.json.tagged_json": "TaggedJsonParser",
+        ".families.special_tokens.named_json": "NamedJsonParser",
+        ".markup.dialect": "Dialect",
+        ".markup.parser": "MarkupParser",
+        ".models": "parser_for",
+    },
+)
 
 
 def get_parser(name: str, **options: Any) -> ToolCallParser:
@@ -59,11 +106,3 @@ def list_parsers() -> list[str]:
     from hermes_parsers.catalog import BY_NAME
 
     return sorted(BY_NAME)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "from_response_template":
-        from hermes_parsers.declarative import from_response_template
-
-        return from_response_template
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,12 +30,8 @@ from hermes_parsers.schemas import (
     OF_TYPE,
     allowed_types,
     is_among,
-    known_names,
-    parameter_schemas,
     subschema,
 )
-
-__all__ = ["coerce_json", "coerce_text", "coerce_value", "known_names", "parameter_schemas"]
 
 Reading = tuple[Any, str]
 """A value, and a note on how it was read that is empty when it stood as the schema wants it."""

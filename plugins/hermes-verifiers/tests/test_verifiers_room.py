@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_sandbox.local import LocalBackend, LocalOptions
 from hermes_verifiers.commands.private_directory import open_room
 
 

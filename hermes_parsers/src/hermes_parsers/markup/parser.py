@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
-from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit, parameter_schemas
+from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
 from hermes_parsers.engine.scanning.parser import ScanningParser
@@ -18,6 +18,7 @@ from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.fast_path import QuickCall, QuickReader
 from hermes_parsers.markup.source import IncompleteError, Source
 from hermes_parsers.markup.values import BodyReader
+from hermes_parsers.schemas import parameter_schemas
 from hermes_parsers.writing import dumps
 
 Declared = Literal["text", "json"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes_parsers.engine.values.literals import MAX_DEPTH, LiteralError, read_literal, read_repaired
+from hermes_parsers.engine.values.literals import MAX_DEPTH, read_literal, read_repaired
+from hermes_parsers.engine.values.quoted_strings import LiteralError
 from hermes_testing.suites.parser.growth import lines_run
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

@@ -27,23 +27,14 @@ __all__ = [
     "WaitTimes",
 ]
 
-_HOMES = {
-    "HostStartTimeoutError": "errors",
-    "OptionNames": "options",
-    "PoolOptions": "options",
-    "PoolStats": "statistics",
-    "Slot": "slot_pool.slot_records",
-    "SlotPool": "slot_pool.pool",
-    "SlotPoolConfig": "predecessor_config",
-    "SlotState": "slot_pool.slot_records",
-    "SlotUnavailable": "errors",
-    "SlotUnavailableError": "errors",
-    "WaitTimes": "statistics",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".errors": "HostStartTimeoutError SlotUnavailable SlotUnavailableError",
+        ".options": "OptionNames PoolOptions",
+        ".predecessor_config": "SlotPoolConfig",
+        ".slot_pool.pool": "SlotPool",
+        ".slot_pool.slot_records": "Slot SlotState",
+        ".statistics": "PoolStats WaitTimes",
+    },
+)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import pytest
 
+from hermes_core.lazy import lazy_exports
+
 # Must come before the suites are imported, or a failing assertion would show no values.
 pytest.register_assert_rewrite("hermes_testing.suites")
 
@@ -30,20 +32,6 @@ if TYPE_CHECKING:
     from hermes_testing.suites.tool import ToolSuite
     from hermes_testing.suites.verifier import VerifierSuite
 
-_HOMES = {
-    "BackendSuite": "suites.backend.suite",
-    "EngineSuite": "suites.engine.suite",
-    "LeaseStoreSuite": "suites.lease_store",
-    "ModelSuite": "suites.model",
-    "ParserSuite": "suites.parser.suite",
-    "PluginSuite": "suites.plugin",
-    "ServiceSuite": "suites.service",
-    "ToolSuite": "suites.tool",
-    "VerifierSuite": "suites.verifier",
-    "isolated_registry": "registries",
-    "needs": "suites.base",
-}
-
 __all__ = [
     "BackendSuite",
     "EngineSuite",
@@ -58,16 +46,19 @@ __all__ = [
     "needs",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_testing' has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(f"hermes_testing.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".registries": "isolated_registry",
+        ".suites.backend.suite": "BackendSuite",
+        ".suites.base": "needs",
+        ".suites.engine.suite": "EngineSuite",
+        ".suites.lease_store": "LeaseStoreSuite",
+        ".suites.model": "ModelSuite",
+        ".suites.parser.suite": "ParserSuite",
+        ".suites.plugin": "PluginSuite",
+        ".suites.service": "ServiceSuite",
+        ".suites.tool": "ToolSuite",
+        ".suites.verifier": "VerifierSuite",
+    },
+)

@@ -12,6 +12,8 @@ from typing import Final
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_testing.watching import sleep_token
 
+__all__ = ["require_separation"]
+
 _LOOK: Final = r"""
 printf 'namespace %s\n' "$(readlink /proc/self/ns/pid)"
 printf 'boot %s\n' "$(cat /proc/sys/kernel/random/boot_id)"

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+__all__ = ["FixedAnswerServer", "answer", "closed_port", "held_port", "nobody", "serving"]
+
 _LENGTH: Final = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+__all__ = ["free_users"]
+
 _HIGHEST_ID: Final = 2_147_000_000
 _FIRST_ID: Final = 2_001_000_000
 """Above what SSSD gives to the users of a directory, and systemd to containers."""

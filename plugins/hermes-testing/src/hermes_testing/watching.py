@@ -20,6 +20,22 @@ from typing import Final, TypeVar
 
 from hermes_core.contracts.sandbox import ExecResult, Sandbox
 
+__all__ = [
+    "TooSoon",
+    "begin",
+    "eventually",
+    "exists",
+    "fill_with_processes",
+    "longest_stall",
+    "memory_growth",
+    "processes_here",
+    "resident_bytes",
+    "runs_inside",
+    "sleep_token",
+    "times_as_long",
+    "with_more_time",
+]
+
 T = TypeVar("T")
 MORE_TIME: Final = (0.4, 2.0, 10.0, 40.0)
 """Seconds that `with_more_time` gives one attempt after the other."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn, final
 
-from hermes_parsers.engine.values.literals import LiteralError, LiteralReader, read_literal
-from hermes_parsers.engine.values.quoted_strings import Repairs
+from hermes_parsers.engine.values.literals import LiteralReader, read_literal
+from hermes_parsers.engine.values.quoted_strings import LiteralError, Repairs
 from hermes_parsers.schemas import allowed_types, parameter_schemas, subschema
 
 _TEXT_OR_NULL: Final = frozenset({"string", "null"})

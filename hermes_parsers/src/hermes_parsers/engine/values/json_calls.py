@@ -120,7 +120,8 @@ def without_spans(value: dict[str, Any]) -> Members:
 
 def repaired_object(text: str, start: int, end: int) -> tuple[dict[str, Any], str] | None:
     """Read the object that fills a span, leniently; return it and what was repaired, or None."""
-    from hermes_parsers.engine.values.literals import LiteralError, read_repaired
+    from hermes_parsers.engine.values.literals import read_repaired
+    from hermes_parsers.engine.values.quoted_strings import LiteralError
 
     try:
         value, at, repairs = read_repaired(text, start, end)
@@ -137,7 +138,8 @@ def repaired_object(text: str, start: int, end: int) -> tuple[dict[str, Any], st
 
 def repaired_end(text: str, start: int, end: int) -> int:
     """Return where an object ends that could be read leniently, or -1."""
-    from hermes_parsers.engine.values.literals import LiteralError, read_repaired
+    from hermes_parsers.engine.values.literals import read_repaired
+    from hermes_parsers.engine.values.quoted_strings import LiteralError
 
     try:
         return read_repaired(text, start, end)[1]

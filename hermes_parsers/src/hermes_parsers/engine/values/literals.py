@@ -17,8 +17,6 @@ from hermes_parsers.engine.values.quoted_strings import (
     read_repaired_string,
 )
 
-__all__ = ["MAX_DEPTH", "LiteralError", "LiteralReader", "read_literal", "read_repaired"]
-
 MAX_DEPTH: Final = 128
 
 _WORDS: Final = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Final
 
 from hermes_parsers.engine.scanning.scan import OK, Draft
 from hermes_parsers.engine.values.declared_texts import allows_null, is_text
-from hermes_parsers.engine.values.literals import LiteralError, LiteralReader, read_literal
+from hermes_parsers.engine.values.literals import LiteralReader, read_literal
+from hermes_parsers.engine.values.quoted_strings import LiteralError
 from hermes_parsers.schemas import subschema
 from hermes_parsers.writing import dumps
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final
 
-from hermes_parsers.engine.values.literals import LiteralError, read_literal
+from hermes_parsers.engine.values.literals import read_literal
+from hermes_parsers.engine.values.quoted_strings import LiteralError
 from hermes_parsers.families.gemma.object_syntax import ObjectReader
 
 _KEY: Final = re.compile(r"""[^:=,(){}\[\]<>"'\s]++""")

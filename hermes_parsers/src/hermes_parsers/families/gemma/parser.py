@@ -27,7 +27,7 @@ from hermes_parsers.engine.scanning.scan import (
 )
 from hermes_parsers.engine.scanning.stream import ScanStream
 from hermes_parsers.engine.values.declared_texts import declared_parameters, lacks_texts
-from hermes_parsers.engine.values.literals import LiteralError
+from hermes_parsers.engine.values.quoted_strings import LiteralError
 from hermes_parsers.families.framing.brackets import judge_extra, pass_run
 from hermes_parsers.families.gemma.final_channel import FINAL_CHANNEL, ChannelStream
 from hermes_parsers.families.gemma.object_syntax import ObjectReader, compile_member, find_end, read_tidy_object

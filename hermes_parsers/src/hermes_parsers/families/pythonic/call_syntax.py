@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from hermes_parsers.engine.scanning.scan import OK, SPACE, Draft
 from hermes_parsers.engine.values.declared_texts import declared_parameters, is_text, read_declared
-from hermes_parsers.engine.values.literals import LiteralError
-from hermes_parsers.engine.values.quoted_strings import Repairs, read_python_string
+from hermes_parsers.engine.values.quoted_strings import LiteralError, Repairs, read_python_string
 
 # Every repetition is possessive, so that no text is looked at twice.
 SPACES: Final = r"[ \t\r\n]*+"

@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from hermes_parsers.coercion import known_names
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scanning.parser import ScanningParser
 from hermes_parsers.engine.scanning.scan import (
@@ -23,7 +22,7 @@ from hermes_parsers.engine.scanning.scan import (
 )
 from hermes_parsers.engine.scanning.stream import ScanStream
 from hermes_parsers.engine.values.declared_texts import declared_parameters, lacks_texts
-from hermes_parsers.engine.values.literals import LiteralError
+from hermes_parsers.engine.values.quoted_strings import LiteralError
 from hermes_parsers.families.framing.brackets import (
     ListStream,
     goes_on_behind,
@@ -60,6 +59,7 @@ from hermes_parsers.families.pythonic.list_syntax import (
     wait_for_second_end,
 )
 from hermes_parsers.families.pythonic.unescaped_quotes import has_quotes, read_loosely
+from hermes_parsers.schemas import known_names
 from hermes_parsers.writing import dumps
 
 MARKED: Final = rf"{SPACES}(?>\[{SPACES})?+"

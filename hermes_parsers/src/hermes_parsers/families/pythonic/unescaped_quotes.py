@@ -11,12 +11,11 @@ from collections.abc import Container, Mapping
 from functools import cache
 from typing import Any, Final
 
-from hermes_parsers.coercion import known_names
 from hermes_parsers.engine.scanning.scan import OK, Draft, Scan
 from hermes_parsers.engine.values.declared_texts import read_declared
-from hermes_parsers.engine.values.literals import LiteralError
-from hermes_parsers.engine.values.quoted_strings import read_python_string
+from hermes_parsers.engine.values.quoted_strings import LiteralError, read_python_string
 from hermes_parsers.families.pythonic.call_syntax import ARGUMENTS_OPEN, KEYWORD, NAME, SPACES, PythonCall
+from hermes_parsers.schemas import known_names
 from hermes_parsers.writing import dumps
 
 _ARGUMENT: Final = re.compile(rf"{SPACES}({KEYWORD}){SPACES}=(?!=){SPACES}")

@@ -7,8 +7,7 @@ import asyncio
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import PoolOptions
 from hermes_pool.slot_pool.pool import SlotPool
-from hermes_sandbox import AgentBackend
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import AgentBackend, SlotRequest
 
 
 class MemberPool(SlotPool):

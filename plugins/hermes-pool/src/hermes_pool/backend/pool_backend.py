@@ -19,9 +19,7 @@ from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.plugin import POOL
 from hermes_pool.refusals import member_not_ready, too_late
 from hermes_pool.statistics import PoolStats
-from hermes_sandbox import AgentBackend, SandboxHost
-from hermes_sandbox.backend.agent_sandbox import AgentSandbox
-from hermes_sandbox.backend.shell_sandbox import ShellSandbox
+from hermes_sandbox.backends import AgentBackend, AgentSandbox, SandboxHost, ShellSandbox
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {

@@ -10,8 +10,7 @@ from typing import Final
 
 from hermes_pool.slot_pool.creation_rate import Backoff
 from hermes_pool.slot_pool.pooled_host import HostState, PooledHost, PoolSeat
-from hermes_sandbox.backend.shared_hosts import MakeHost
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import MakeHost, SlotRequest
 
 _REMEMBERED: Final = 16
 """Kinds without hosts whose failures are remembered."""

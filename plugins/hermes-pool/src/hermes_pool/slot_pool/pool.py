@@ -18,8 +18,7 @@ from hermes_pool.slot_pool.host_kinds import Kind, Waiter
 from hermes_pool.slot_pool.pooled_host import HostState, PoolSeat
 from hermes_pool.slot_pool.slot_records import Slot, slots_of
 from hermes_pool.statistics import PoolStats, Waits
-from hermes_sandbox.backend.shared_hosts import MakeHost, SlotReservation
-from hermes_sandbox.protocol.slots import SlotRequest
+from hermes_sandbox.backends import MakeHost, SlotRequest, SlotReservation
 
 _LOOK: Final = 0.5
 """Seconds between two looks at whether a host is still being started."""
