@@ -30,6 +30,8 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
         return value
 
     def list_names() -> list[str]:
-        return sorted(homes)
+        import sys
+
+        return sorted({*homes, *vars(sys.modules[package]).get("__all__", ())})
 
     return load, list_names
