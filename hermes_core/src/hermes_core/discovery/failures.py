@@ -30,6 +30,13 @@ def ambiguous(kind: str, name: str, candidates: Sequence[Component]) -> Ambiguou
     )
 
 
+def name_clash(given: Component, declared: Sequence[Component]) -> ConfigError:
+    """Say that a component which is given has the name of one that is there."""
+    by = ", ".join(component.plugin.id for component in declared)
+    found = f"{given.kind} {given.spec.name!r} of {given.plugin.id} has the name of one that {by} declares"
+    return ConfigError(found, hint="give it another name")
+
+
 def conflict_text(component: str, plugins: Sequence[str]) -> str:
     """Say in one line who declares a name, with a config line that settles it."""
     return f'declared by {", ".join(plugins)}; settle it: prefer: {{"{component}": "{plugins[0]}"}}'

@@ -58,3 +58,8 @@ def kind_named(name: str) -> Kind:
     if name not in KINDS:
         raise UnknownComponentError(f"unknown kind of component {name!r}", hint=f"known kinds: {', '.join(KINDS)}")
     return KINDS[name]
+
+
+def kind_of(spec: specs.Declaration) -> str:
+    """Return the name of a declaration's kind."""
+    return next(kind.name for kind in KINDS.values() if isinstance(spec, kind.spec))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -82,3 +83,10 @@ class PluginRecord:
             "hooks": list(self.hooks),
             "components": [f"{kind}:{spec.name}" for kind, spec in self.declared],
         }
+
+
+def local_record(target: object) -> PluginRecord:
+    """Return the record of the module that an object comes from, as a plugin that declares nothing."""
+    name: str = getattr(target, "__module__", "__main__")
+    found = FoundPlugin(distribution=LOCAL, version="", name=name, value=name)
+    return PluginRecord(found=found, state=PluginState.LOADED, module=sys.modules.get(name))

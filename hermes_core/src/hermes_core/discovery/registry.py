@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnavailableComponentError
 from hermes_core.discovery import failures, targets
 from hermes_core.discovery.components import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
 from hermes_core.discovery.hooks import HookManager, call
-from hermes_core.discovery.kinds import KINDS, kind_named
-from hermes_core.discovery.records import PluginRecord, PluginState
+from hermes_core.discovery.kinds import KINDS, kind_named, kind_of
+from hermes_core.discovery.records import PluginRecord, PluginState, local_record
 from hermes_core.discovery.requirements import unmet_requirements
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.settings import PluginSettings
@@ -55,6 +56,22 @@ class Registry:
         self.event_hooks = manager.event_hooks()
         """The names of the hooks that receive an event."""
         self._check_preferences()
+
+    def with_component(self, spec: Declaration, target: object) -> Self:
+        """Return this registry with one component more; `target` is given in place of what `spec.target` names.
+
+        `create` gives the object itself, and takes no options for it; of a class or a factory it builds one. A name
+        that is declared already is refused. Who closes what `create` gives, as a `Runtime` its backend, closes it.
+        """
+        kind = kind_of(spec)
+        given = Component(kind=kind, spec=spec, plugin=local_record(target), target=target)
+        if declared := self._components[kind].get(spec.name):
+            raise failures.name_clash(given, declared)
+        extended = copy.copy(self)
+        of_kind = {**self._components[kind], spec.name: [given]}
+        extended._components = {**self._components, kind: of_kind}  # noqa: SLF001 - it is one of these
+        extended.load(kind, spec.name)
+        return extended
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the bare names of a kind, sorted, ambiguous ones included."""

@@ -19,7 +19,7 @@ Build = Callable[[str, str, Mapping[str, Any]], Any]
 
 
 def load(component: Component, protocol: str | None) -> Any:
-    """Import the component's target and check it; its state becomes ready or broken."""
+    """Import the component's target, unless it is there, and check it; its state becomes ready or broken."""
     spec = component.spec
     if not isinstance(spec, ComponentSpec):
         raise ConfigError(f"a {component.kind} is a declaration only; {spec.name!r} has nothing to load")
@@ -77,6 +77,8 @@ def _create(
 
 
 def _import(component: Component, target: str) -> Any:
+    if component.target is not None:
+        return component.target
     found = component.plugin.found
     module, _, attribute = target.partition(":")
     if found.path is not None and module == found.name:
