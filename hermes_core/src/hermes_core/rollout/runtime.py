@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 LOCAL_BACKEND = Ref(kind="backend", name="local")
+FindTool = Callable[[str], tuple[ToolSpec, Tool] | None]
+"""Finds by its name a tool that no plugin brings; None where there is none."""
 
 
 class BoundTool:
@@ -66,7 +68,8 @@ class Runtime:
     `backend` and `sandbox` say where rollouts run, `budget` how tool results are shortened. `tool_pool_size` bounds
     the threads of synchronous plugins, `max_sandbox_starts` the sandboxes being created at one time. `verifier_access`
     is the least that every verifier is given. `process_checkpoint` is a file, of this run alone, that names the
-    background processes which run. Belongs to one event loop.
+    background processes which run. `find_tool` is asked when a tool is first used, and goes before the plugins.
+    Belongs to one event loop.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Runtime:
         verifier_timeout: float = 600.0,
         verifier_access: Access = "live",
         process_checkpoint: Path | None = None,
+        find_tool: FindTool = lambda _: None,
     ) -> None:
         self.registry = registry
         self.sandbox_spec = sandbox or SandboxSpec()
@@ -93,6 +97,7 @@ class Runtime:
         self.arguments = ArgumentChecker()
         self.workers = WorkerThreads(tool_pool_size)
         self.process_checkpoint = process_checkpoint
+        self._find_tool = find_tool
         self._services: dict[str, RuntimeService] = {}
         self._starts = asyncio.Semaphore(max_sandbox_starts)
         self._tools: dict[str, BoundTool] = {}
@@ -159,13 +164,16 @@ class Runtime:
         return self._parser
 
     def tool(self, name: str) -> BoundTool:
-        """Return an installed tool; raises `UnknownComponentError` naming the package that would bring it."""
+        """Return a tool; raises `UnknownComponentError` naming the package that would bring it."""
         bound = self._tools.get(name)
         if bound is None:
-            spec = cast("ToolSpec", self.registry.spec("tool", name))
-            tool = cast("Tool", self.registry.create("tool", name, {}))
+            spec, tool = self._find_tool(name) or self._installed_tool(name)
             bound = self._tools[name] = BoundTool(spec, tool, self.workers)
         return bound
+
+    def _installed_tool(self, name: str) -> tuple[ToolSpec, Tool]:
+        spec = cast("ToolSpec", self.registry.spec("tool", name))
+        return spec, cast("Tool", self.registry.create("tool", name, {}))
 
     def verifier(self, name: str, options: Mapping[str, Any]) -> tuple[VerifierSpec, Any]:
         """Make a verifier for one task."""
