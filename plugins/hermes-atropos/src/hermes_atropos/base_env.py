@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from hermes_atropos import AgentResult
 from hermes_atropos.author_code.bridge import bridged
-from hermes_atropos.author_code.legacy_loop import OWN_TOOLS, legacy_tools, mark_own
+from hermes_atropos.author_code.own_rollouts import OWN_TOOLS, legacy_tools, mark_own
 from hermes_atropos.compat import BaseEnv
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.env_runtime import Workshop
@@ -28,11 +28,13 @@ from hermes_atropos.model_servers.sft import SftTokens
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.group_sink import Outlet
 from hermes_atropos.trainer.reporting import ReportingMixin
+from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import Blame, ConfigError
 from hermes_core.contracts.model import Message, ModelClient
 from hermes_core.contracts.rollout import Failure, RolloutOutcome
 from hermes_core.contracts.tokens import IGNORED
 from hermes_core.rollout import GroupPlan, run_rollout
+from hermes_core.specs import ToolSpec
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
             compute_reward=self.compute_reward,
             reward_needs_sandbox=self.reward_needs_sandbox,
             build_model=self.build_model,
+            find_tool=self._find_own_tool,
         )
         self.server = self._workshop.server
         self.max_num_workers = self._worker_limit()
@@ -211,6 +214,10 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """Draw the tools of a group and plan its task; what it returns is passed on and never changed."""
         sandbox = self.sandbox_for(item)
         return self._workshop.planner.group(item, self.format_prompt(item), split=split, sandbox=sandbox)
+
+    def _find_own_tool(self, name: str) -> tuple[ToolSpec, contract.Tool] | None:  # noqa: ARG002 - for `AgentEnv`
+        """Return a tool of the environment's own, None where it has none of this name."""
+        return None
 
     def _resolve_tools_for_group(self) -> tuple[list[dict[str, Any]], set[str]]:
         """Draw the tools of one more group, for an own `HermesAgentLoop`: schemas and names."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from hermes_atropos.author_code.reward import Compute, RewardRegistry
+from hermes_atropos.author_code.own_rollouts import OwnRollouts
+from hermes_atropos.author_code.reward import Compute, RewardMaker, reward_spec
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.config_redaction import scrubber_of
 from hermes_atropos.groups.ledger import Ledger
@@ -23,6 +24,7 @@ from hermes_core.contracts.sandbox import RootBackend
 from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
+from hermes_core.rollout.runtime import FindTool
 from hermes_core.specs import Ref
 from hermes_models import NopModel
 
@@ -47,17 +49,19 @@ class Workshop:
         compute_reward: Compute,
         reward_needs_sandbox: bool,
         build_model: Callable[[], ModelClient | None],
+        find_tool: FindTool,
     ) -> None:
         self.configs = server_list(server_configs, slurm=slurm)
         registry = load_plugins(config.plugin_settings())
         self.scrubber = scrubber_of(config, self.configs, registry)
         model = build_model() or (NopModel() if testing else None)
         self.fleet = open_fleet(config, self.configs, registry) if model is None else _fleet_of(model)
-        rewarding = RewardRegistry(
-            registry, compute_reward, needs_sandbox=reward_needs_sandbox, lowest=config.lowest_reward
-        )
-        self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
-        self.server = Servers(self.fleet, self.configs, self.runtime, reasoning_fields(config, self.configs))
+        missing_tools = set[str]()
+        declared = reward_spec(needs_sandbox=reward_needs_sandbox, lowest=config.lowest_reward)
+        rewarding = registry.with_component(declared, RewardMaker(compute_reward, missing_tools))
+        self.runtime = _runtime(config, rewarding, find_tool, is_recording=isinstance(self.fleet, RecordingFleet))
+        own = OwnRollouts(self.runtime, missing_tools)
+        self.server = Servers(self.fleet, self.configs, own, reasoning_fields(config, self.configs))
         sampling = sampling_of(config, self.configs, is_checked=model is None)
         self.planner = Planner(config, registry, sampling)
         self.generation_params = {
@@ -105,14 +109,14 @@ def _fleet_of(model: ModelClient) -> Fleet:
     return RecordingFleet(lanes) if isinstance(model, RecordingModel) else Fleet(lanes)
 
 
-def _runtime(config: HermesAgentEnvConfig, registry: RewardRegistry, *, is_recording: bool) -> Runtime:
+def _runtime(config: HermesAgentEnvConfig, registry: Registry, find_tool: FindTool, *, is_recording: bool) -> Runtime:
     parser = None
     name = config.tool_call_parser
     # A chat server reads the calls itself; what it leaves unread is read here, if the parser happens to be installed.
     if name is not None and (is_recording or name in registry.names("parser")):
         parser = Ref(kind="parser", name=name, options=config.tool_call_parser_options)
     return Runtime(
-        cast("Registry", registry),
+        registry,
         backend=config.backend_ref(),
         sandbox=config.sandbox_spec(),
         parser=parser,
@@ -120,4 +124,5 @@ def _runtime(config: HermesAgentEnvConfig, registry: RewardRegistry, *, is_recor
         tool_pool_size=config.tool_pool_size,
         max_sandbox_starts=config.max_sandbox_starts,
         verifier_timeout=config.verifier_timeout,
+        find_tool=find_tool,
     )

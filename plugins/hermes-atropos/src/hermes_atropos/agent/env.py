@@ -9,23 +9,25 @@ import logging
 import uuid
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hermes_atropos.agent.config import AgentEnvConfig
-from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentTools
+from hermes_atropos.agent.play import PLAY, AgentPlay, HostedTool
 from hermes_atropos.agent.react import system_prompt
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
 from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
 from hermes_atropos.groups.planning import Place
-from hermes_core.cancellation import run_uncancelled
+from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
-from hermes_core.discovery import Registry, package_for
-from hermes_core.redaction import redact_address
-from hermes_core.rollout import GroupPlan, RolloutContext, run_rollout
+from hermes_core.redaction.secrets import redact_address
+from hermes_core.discovery.suggestions import package_for
+from hermes_core.rollout import GroupPlan, run_rollout
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.runtime import run_uncancelled
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling import ToolSelection, resolve_toolset, validate_toolset
 from hermes_tools.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
@@ -64,8 +66,6 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         self._sandboxes: TrajectoryToolClient | None = None
         self._tool_executor: ToolExecutor | RemoteToolExecutor | None = None
         self.tools: ToolRegistry = self.build_tools()
-        runtime = self._workshop.runtime
-        runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, lambda: self.tools))
 
     def build_tools(self) -> ToolRegistry:
         """Return the tools of this environment: those of its toolsets; extend it with `Tool`s of your own."""
@@ -230,6 +230,10 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                     )
                 self.tools.register(there[name])
         self._tool_executor = RemoteToolExecutor(client)
+
+    def _find_own_tool(self, name: str) -> tuple[ToolSpec, contract.Tool] | None:
+        tool = self.tools.get(name)
+        return None if tool is None or isinstance(tool, InstalledTool) else (tool.schema.spec(), HostedTool(tool))
 
     def _may_join(self, name: str) -> bool:
         registry = self._workshop.runtime.registry

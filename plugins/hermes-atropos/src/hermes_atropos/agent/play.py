@@ -19,20 +19,12 @@ from hermes_core.contracts.model import ModelClient, RequestedCall, encode
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout import RolloutContext, RolloutRecord, RolloutSpec, Runtime, ToolDispatcher
-from hermes_core.specs import Declaration
-from hermes_tools.agent_tools import (
-    InstalledTool,
-    Tool,
-    ToolCall,
-    ToolRegistry,
-    ToolResult,
-    clamp_timeout,
-    execute_tool,
-    parse_result,
-    result_for,
-    without_policy,
-)
+from hermes_core.rollout import RolloutSpec, Runtime
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.dispatch import ToolDispatcher
+from hermes_core.rollout.record import RolloutRecord
+from hermes_tools.agent_tools.results import clamp_timeout, parse_result, result_for, without_policy
+from hermes_tools.agent_tools.registry import execute_tool
 
 if TYPE_CHECKING:
     from hermes_atropos.agent.env import AgentEnv
@@ -146,39 +138,14 @@ class _ModelCalls:
         return [result_for(call, parse_result(m["content"])) for call, m in zip(calls, messages, strict=True)]
 
 
-class EnvironmentTools:
-    """A registry that knows the environment's own tools besides those of plugins."""
-
-    def __init__(self, registry: Any, tools: Callable[[], ToolRegistry]) -> None:
-        self._registry = registry
-        self._tools = tools
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._registry, name)
-
-    def spec(self, kind: str, name: str) -> Declaration:
-        """Return a declaration; see `Registry.spec`."""
-        own = self._own(kind, name)
-        found: Declaration = self._registry.spec(kind, name) if own is None else own.schema.spec()
-        return found
-
-    def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """Build a component; see `Registry.create`."""
-        own = self._own(kind, name)
-        return self._registry.create(kind, name, options) if own is None else _HostedTool(own)
-
-    def _own(self, kind: str, name: str) -> Tool | None:
-        tool = self._tools().get(name) if kind == "tool" else None
-        return None if isinstance(tool, InstalledTool) else tool
-
-
-class _HostedTool:
+class HostedTool:
     """An environment's own tool in the form that the dispatcher calls."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
 
     async def call(self, arguments: dict[str, Any], context: RolloutContext) -> contract.ToolResult:
+        """Call it; what goes wrong is in the answer."""
         about = {"trajectory_id": context.rollout_id, "task_id": context.task_id}
         result = await execute_tool(self._tool, ToolCall(self._tool.schema.name, arguments), about)
         return contract.ToolResult(content=encode(result.to_dict()).decode(), error=result.error)

@@ -6,90 +6,23 @@ import dataclasses
 import functools
 import inspect
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hermes_atropos import AgentResult
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import BridgedContext
-from hermes_atropos.author_code.reward import RewardRegistry
+from hermes_atropos.author_code.own_rollouts import OWN, OwnRollouts
 from hermes_atropos.model_servers.request_fields import with_reasoning
+from hermes_atropos.model_servers.servers import ManagedSession, Servers
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
 from hermes_core.contracts.task import Task
-from hermes_core.rollout import (
-    AgentLoop,
-    GroupPlan,
-    RolloutContext,
-    RolloutLimits,
-    RolloutRecord,
-    RolloutSpec,
-    Runtime,
-    merge_sandbox_spec,
-)
-from hermes_core.specs import ToolSpec
-from hermes_core.tooling import ToolSelection
-
-if TYPE_CHECKING:
-    from hermes_atropos.model_servers.servers import ManagedSession, Servers
-
-OWN: Final[ContextVar[OwnRollouts | None]] = ContextVar("hermes_core_atropos_own", default=None)
-"""Whose code is running: set while an environment serves, processes or evaluates."""
-
-
-OWN_TOOLS: Final[ContextVar[tuple[list[dict[str, Any]], set[str]] | None]] = ContextVar(
-    "hermes_core_atropos_own_tools", default=None
-)
-"""What an own `collect_trajectories` drew for the rollouts it starts."""
-
-
-def legacy_tools(tools: ToolSelection) -> tuple[list[dict[str, Any]], set[str]]:
-    """Return tools as the predecessor had them: schemas, and the set of their names."""
-    return [spec.openai_schema() for spec in tools.specs], set(tools.names)
-
-
-@contextmanager
-def mark_own(own: OwnRollouts) -> Iterator[None]:
-    """Let the block's code, and what it starts, be this environment's own."""
-    token = OWN.set(own)
-    try:
-        yield
-    finally:
-        OWN.reset(token)
-
-
-class OwnRollouts:
-    """The sandboxes of an environment's own rollouts, by task id; each lives until its context is cleaned up."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-        registry = runtime.registry
-        self.missing_tools = registry.missing_tools if isinstance(registry, RewardRegistry) else set[str]()
-        self._open: dict[str, tuple[RolloutContext, AsyncExitStack]] = {}
-
-    async def context(self, task_id: str) -> RolloutContext:
-        """Return the context of a task id; the first call opens its sandbox."""
-        if task_id not in self._open:
-            stack = AsyncExitStack()
-            spec = merge_sandbox_spec(self.runtime.sandbox_spec, {}, rollout_id=task_id)
-            sandbox = await stack.enter_async_context(self.runtime.open_sandbox(spec))
-            context = RolloutContext(self.runtime, rollout_id=task_id, sandbox=sandbox)
-            self._open[task_id] = context, stack
-        return self._open[task_id][0]
-
-    async def close(self, task_id: str) -> None:
-        """Close the sandbox of a task id, if there is one."""
-        context, stack = self._open.pop(task_id, (None, None))
-        if context is not None and stack is not None:
-            context.close()
-            await stack.aclose()
-
-    async def aclose(self) -> None:
-        """Close every sandbox."""
-        for task_id in list(self._open):
-            await self.close(task_id)
+from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.loop import AgentLoop
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.tooling.selection import ToolSelection
 
 
 class HermesAgentLoop:
@@ -136,10 +69,9 @@ class HermesAgentLoop:
         return dataclasses.replace(record.agent_result(messages), managed_state=self._server.state())
 
     def _selection(self, schemas: Sequence[Mapping[str, Any]], names: frozenset[str]) -> ToolSelection:
-        specs = [self._own.runtime.registry.spec("tool", name) for name in sorted(names)]
+        specs = tuple(self._own.runtime.tool(name).spec for name in sorted(names))
         offered = [schema for schema in schemas if schema["function"]["name"] in names]
-        known = tuple(spec for spec in specs if isinstance(spec, ToolSpec))
-        return ToolSelection(specs=known, schemas=ToolSchemas.of(offered), drawn=())
+        return ToolSelection(specs=specs, schemas=ToolSchemas.of(offered), drawn=())
 
     def _spec(self, messages: Sequence[Message]) -> RolloutSpec:
         task = Task(id=self._task_id, messages=tuple(messages), split="eval")

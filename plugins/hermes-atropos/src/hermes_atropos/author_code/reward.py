@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
+
+from pydantic import BaseModel
 
 from hermes_atropos import AgentResult
 from hermes_atropos.author_code.author_context import AuthorContext
@@ -13,10 +15,7 @@ from hermes_atropos.author_code.bridged_context import reward_of
 from hermes_atropos.model_servers.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.verifier import Score
-from hermes_core.specs import Declaration, Ref, VerifierSpec
-
-if TYPE_CHECKING:
-    from hermes_core.discovery import Registry
+from hermes_core.specs import Ref, VerifierSpec
 
 COMPUTE_REWARD: Final = "compute_reward"
 
@@ -68,38 +67,37 @@ def as_score(value: Any) -> Score:
     return Score(value=number)
 
 
-class RewardRegistry:
-    """A registry with one verifier more, `compute_reward` of one environment; all else is the registry's own.
+class RewardMaker:
+    """Makes the verifier `compute_reward` of one environment, which judges the rollouts of one item.
 
     `missing_tools` are those that the environment's own code asked for and that a warning has named.
     """
 
-    def __init__(self, registry: Registry, compute: Compute, *, needs_sandbox: bool, lowest: float) -> None:
-        self._registry = registry
+    class Options(BaseModel):
+        """What `reward_ref` says."""
+
+        item: Any
+
+    def __init__(self, compute: Compute, missing_tools: set[str]) -> None:
         self._compute = compute
-        self.missing_tools: set[str] = set()
-        self._made = AwaitedReward if inspect.iscoroutinefunction(compute) else CalledReward
-        self._spec = VerifierSpec(
-            name=COMPUTE_REWARD,
-            summary="The environment's compute_reward.",
-            target=f"hermes_atropos.author_code.reward:{self._made.__name__}",
-            needs_sandbox=needs_sandbox,
-            bounds=(-math.inf, math.inf),
-            lowest=lowest,
-        )
+        self._missing_tools = missing_tools
+        self._style = AwaitedReward if inspect.iscoroutinefunction(compute) else CalledReward
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._registry, name)
+    def __call__(self, options: Options) -> AwaitedReward | CalledReward:
+        """Make it."""
+        return self._style(self._compute, options.item, self._missing_tools)
 
-    def spec(self, kind: str, name: str) -> Declaration:
-        """Return a declaration; see `Registry.spec`."""
-        return self._spec if (kind, name) == ("verifier", COMPUTE_REWARD) else self._registry.spec(kind, name)
 
-    def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """Build a component; see `Registry.create`."""
-        if (kind, name) == ("verifier", COMPUTE_REWARD):
-            return self._made(self._compute, (options or {}).get("item"), self.missing_tools)
-        return self._registry.create(kind, name, options)
+def reward_spec(*, needs_sandbox: bool, lowest: float) -> VerifierSpec:
+    """Declare the environment's own verifier."""
+    return VerifierSpec(
+        name=COMPUTE_REWARD,
+        summary="The environment's compute_reward.",
+        target=f"{__name__}:{RewardMaker.__name__}",
+        needs_sandbox=needs_sandbox,
+        bounds=(-math.inf, math.inf),
+        lowest=lowest,
+    )
 
 
 def reward_ref(item: Any) -> Ref:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from hermes_atropos.author_code.legacy_loop import OwnRollouts
+from hermes_atropos.author_code.own_rollouts import OwnRollouts
 from hermes_atropos.groups.group_runner import note_session
 from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.model_servers.model_pool import Fleet, RecordingFleet
@@ -24,7 +24,7 @@ from hermes_core.contracts.errors import ConfigError, ModelError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import ModelSession
-from hermes_core.rollout import ParsedReply, Runtime, parse_reply
+from hermes_core.rollout.interpretation import ParsedReply, parse_reply
 
 _NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model", "skip_reasoning", "timeout"})
 
@@ -49,10 +49,10 @@ class Servers:
     `reasoning` goes into every request that has no wish of its own about it; `skip_reasoning=True` leaves it out.
     """
 
-    def __init__(self, fleet: Fleet, configs: Sequence[Any], runtime: Runtime, reasoning: Mapping[str, Any]) -> None:
+    def __init__(self, fleet: Fleet, configs: Sequence[Any], own: OwnRollouts, reasoning: Mapping[str, Any]) -> None:
         self._fleet = fleet
-        self._parser = runtime.parser
-        self.own = OwnRollouts(runtime)
+        self._parser = own.runtime.parser
+        self.own = own
         self.reasoning = reasoning
         self.servers = [ServerHandle(config) for config in configs]
 
