@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from hermes_core.contracts.message import Message as Message  # noqa: PLC0414 - also a name of this module
+
 if TYPE_CHECKING:
     from hermes_core.contracts.parsing import ToolCallParser
     from hermes_core.contracts.task import Task
-
-Message = dict[str, Any]
-"""One chat message in OpenAI form: `role`, `content`, and `tool_calls` or `tool_call_id` where they apply."""
 
 
 def encode(value: object) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hermes_core.contracts.model import Message
+from hermes_core.contracts.message import Message
 from hermes_core.specs import ACCESS_LEVELS, Access, Ref, require_inner_path
 
 
