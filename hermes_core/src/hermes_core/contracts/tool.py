@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
-
-if TYPE_CHECKING:
-    from hermes_core.rollout.context import RolloutContext
 
 FOREGROUND_MAX_TIMEOUT: Final = 600
 """Seconds that a command may take which the tool `terminal` waits for."""
@@ -55,13 +52,26 @@ class ToolContext(Protocol):
     rollout_id: str
     task_id: str
     trajectory_id: str
-    state: MutableMapping[str, Any]
-    sandbox: Sandbox
-    processes: Any
-    """The rollout's background processes: a `hermes_tools.RolloutProcesses`, with coroutine methods.
+    session_key: str
+    """What is written beside the processes that the rollout starts, to know them by; "" for nothing."""
 
-    A synchronous plugin calls the tool `process` instead.
-    """
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        """What tools and verifiers keep of this rollout, each under a key of its own."""
+        ...
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The rollout's sandbox; raises a `BackendError` where nothing declared one."""
+        ...
+
+    @property
+    def processes(self) -> Any:
+        """The rollout's background processes: a `hermes_tools.RolloutProcesses`, with coroutine methods.
+
+        A synchronous plugin calls the tool `process` instead.
+        """
+        ...
 
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
         """Run a command in the rollout's session: `exit_code`, `output`, and `error` when there is one."""
@@ -151,7 +161,7 @@ class ToolContext(Protocol):
 class RuntimeService(Protocol):
     """Something that tools keep for all rollouts of a `Runtime`, from which it is made; belongs to its event loop."""
 
-    def for_rollout(self, context: RolloutContext) -> Any:
+    def for_rollout(self, context: ToolContext) -> Any:
         """Return one rollout's view of it, through which nothing of another rollout can be reached."""
         ...
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_core.contracts.errors import BackendError, ContextUnusableError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout import copies
-
-if TYPE_CHECKING:
-    from hermes_core.rollout.runtime import Runtime
-    from hermes_core.specs import ToolSpec
+from hermes_core.rollout.tool_runtime import ToolRuntime
+from hermes_core.specs import ToolSpec
 
 VerifyWith = Callable[[str, Mapping[str, Any]], Awaitable[Score]]
 
@@ -24,7 +22,7 @@ class RolloutContext:
     After the rollout has ended every method raises, so that an abandoned worker thread cannot touch what is gone.
     """
 
-    def __init__(self, runtime: Runtime, *, rollout_id: str, sandbox: Sandbox | None) -> None:
+    def __init__(self, runtime: ToolRuntime, *, rollout_id: str, sandbox: Sandbox | None) -> None:
         self.rollout_id = rollout_id
         self.task_id = rollout_id  # the predecessor's two names for the same key
         self.trajectory_id = rollout_id

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from hermes_core.cancellation import run_uncancelled
-from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
+from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
-from hermes_core.contracts.tool import RuntimeService, Tool, ToolResult
 from hermes_core.rollout.boundary import guard_plugin_call
-from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.leasing import supply_lease_store
-from hermes_core.rollout.sync_context import SyncToolContext
-from hermes_core.rollout.workers import WorkerThreads
-from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
-from hermes_core.tooling.arguments import ArgumentChecker
+from hermes_core.rollout.tool_runtime import FindTool, ToolRuntime
+from hermes_core.specs import Access, Ref, VerifierSpec
 from hermes_core.tooling.budget import ResultBudget
 
 if TYPE_CHECKING:
@@ -31,38 +25,9 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 LOCAL_BACKEND = Ref(kind="backend", name="local")
-FindTool = Callable[[str], tuple[ToolSpec, Tool] | None]
-"""Finds by its name a tool that no plugin brings; None where there is none."""
 
 
-class BoundTool:
-    """A tool that is ready to be called in the style it was written in."""
-
-    __slots__ = ("_is_async", "_tool", "_workers", "spec")
-
-    def __init__(self, spec: ToolSpec, tool: Tool, workers: WorkerThreads) -> None:
-        self.spec = spec
-        self._tool = tool
-        self._workers = workers
-        self._is_async = inspect.iscoroutinefunction(tool.call)
-
-    async def invoke(self, arguments: dict[str, Any], context: RolloutContext) -> ToolResult:
-        """Call it; raises what the tool raises."""
-        if self._is_async:
-            result: Any = await guard_plugin_call(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
-        else:
-            sync = SyncToolContext(context)
-            result = await guard_plugin_call(
-                self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
-            )
-        if not isinstance(result, ToolResult):
-            raise BrokenComponentError(
-                f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
-            )
-        return result
-
-
-class Runtime:
+class Runtime(ToolRuntime):
     """Everything that rollouts share, opened and closed as one.
 
     `backend` and `sandbox` say where rollouts run, `budget` how tool results are shortened. `tool_pool_size` bounds
@@ -87,20 +52,15 @@ class Runtime:
         process_checkpoint: Path | None = None,
         find_tool: FindTool = lambda _: None,
     ) -> None:
-        self.registry = registry
+        super().__init__(registry, tool_pool_size=tool_pool_size, find_tool=find_tool)
         self.sandbox_spec = sandbox or SandboxSpec()
         self.backend_ref = backend
         self.parser_ref = parser
         self.budget = budget or ResultBudget()
         self.verifier_timeout = verifier_timeout
         self.verifier_access: Access = verifier_access
-        self.arguments = ArgumentChecker()
-        self.workers = WorkerThreads(tool_pool_size)
         self.process_checkpoint = process_checkpoint
-        self._find_tool = find_tool
-        self._services: dict[str, RuntimeService] = {}
         self._starts = asyncio.Semaphore(max_sandbox_starts)
-        self._tools: dict[str, BoundTool] = {}
         self._backend: TerminalBackend | None = None
         self.leases: LeaseStore | None = None
         """Where the backend writes its leases; None before it is made, and for one that leases nothing."""
@@ -137,24 +97,6 @@ class Runtime:
             self._backend = backend
         return self._backend
 
-    def service(self, name: str) -> Any:
-        """Return what tools keep for all rollouts of this runtime, made on first use: a `RuntimeService`."""
-        if name not in self._services:
-            self._services[name] = self.registry.load("service", name)(self)
-        return self._services[name]
-
-    @property
-    def processes(self) -> Any:
-        """The service that looks after background processes, such as the `ProcessRegistry` of hermes-tools."""
-        return self.service("processes")
-
-    async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
-        """Let every service forget a rollout, or one of its sandboxes; where one fails, the others still do so."""
-        async with AsyncExitStack() as stack:
-            # All are named before the first is waited for: meanwhile another rollout may ask for one more.
-            for service in self._services.values():
-                stack.push_async_callback(guard_plugin_call, service.release(rollout_id, sandbox_id))
-
     @property
     def parser(self) -> ToolCallParser | None:
         """The tool-call parser for servers that return raw text; None when the server parses."""
@@ -162,18 +104,6 @@ class Runtime:
             made = self.registry.create("parser", self.parser_ref.name, self.parser_ref.options)
             self._parser = cast("ToolCallParser", made)
         return self._parser
-
-    def tool(self, name: str) -> BoundTool:
-        """Return a tool; raises `UnknownComponentError` naming the package that would bring it."""
-        bound = self._tools.get(name)
-        if bound is None:
-            spec, tool = self._find_tool(name) or self._installed_tool(name)
-            bound = self._tools[name] = BoundTool(spec, tool, self.workers)
-        return bound
-
-    def _installed_tool(self, name: str) -> tuple[ToolSpec, Tool]:
-        spec = cast("ToolSpec", self.registry.spec("tool", name))
-        return spec, cast("Tool", self.registry.create("tool", name, {}))
 
     def verifier(self, name: str, options: Mapping[str, Any]) -> tuple[VerifierSpec, Any]:
         """Make a verifier for one task."""

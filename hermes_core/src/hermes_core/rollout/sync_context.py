@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from hermes_core.contracts.errors import ContextUnusableError
-from hermes_core.rollout.context import RolloutContext
+from hermes_core.contracts.tool import ToolContext
 
 
 class SyncToolContext:
@@ -18,7 +18,7 @@ class SyncToolContext:
     `asynchronous` is the context behind it.
     """
 
-    def __init__(self, context: RolloutContext) -> None:
+    def __init__(self, context: ToolContext) -> None:
         self.asynchronous: Any = context
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()

@@ -52,7 +52,7 @@ class BridgedContext:
 
     def __init__(self, context: AuthorContext) -> None:
         self.asynchronous = context
-        self._threaded = SyncToolContext(context)  # type: ignore[arg-type]  # has its methods
+        self._threaded = SyncToolContext(context)
         self._loop_thread = threading.get_ident()
         self._deferred: list[Deferred] = []
 

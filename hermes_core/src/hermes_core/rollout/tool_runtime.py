@@ -1,0 +1,89 @@
+"""The tools of a runtime, what they keep for all of its rollouts, and the threads that synchronous ones run in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_core.contracts.errors import BrokenComponentError
+from hermes_core.contracts.tool import RuntimeService, Tool, ToolContext, ToolResult
+from hermes_core.rollout.boundary import contain
+from hermes_core.rollout.sync_context import SyncToolContext
+from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.specs import ToolSpec
+from hermes_core.tooling.arguments import ArgumentChecker
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+
+FindTool = Callable[[str], tuple[ToolSpec, Tool] | None]
+"""Finds by its name a tool that no plugin brings; None where there is none."""
+
+
+class BoundTool:
+    """A tool that is ready to be called in the style it was written in."""
+
+    __slots__ = ("_is_async", "_tool", "_workers", "spec")
+
+    def __init__(self, spec: ToolSpec, tool: Tool, workers: WorkerThreads) -> None:
+        self.spec = spec
+        self._tool = tool
+        self._workers = workers
+        self._is_async = inspect.iscoroutinefunction(tool.call)
+
+    async def invoke(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Call it; raises what the tool raises."""
+        if self._is_async:
+            result: Any = await contain(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
+        else:
+            sync = SyncToolContext(context)
+            result = await contain(self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync)))
+        if not isinstance(result, ToolResult):
+            raise BrokenComponentError(
+                f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
+            )
+        return result
+
+
+class ToolRuntime:
+    """What the contexts of rollouts reach: every installed tool and service, each made on first use."""
+
+    def __init__(self, registry: Registry, *, tool_pool_size: int, find_tool: FindTool) -> None:
+        self.registry = registry
+        self.arguments = ArgumentChecker()
+        self.workers = WorkerThreads(tool_pool_size)
+        self._find_tool = find_tool
+        self._services: dict[str, RuntimeService] = {}
+        self._tools: dict[str, BoundTool] = {}
+
+    def tool(self, name: str) -> BoundTool:
+        """Return a tool; raises `UnknownComponentError` naming the package that would bring it."""
+        bound = self._tools.get(name)
+        if bound is None:
+            spec, tool = self._find_tool(name) or self._installed_tool(name)
+            bound = self._tools[name] = BoundTool(spec, tool, self.workers)
+        return bound
+
+    def _installed_tool(self, name: str) -> tuple[ToolSpec, Tool]:
+        spec = cast("ToolSpec", self.registry.spec("tool", name))
+        return spec, cast("Tool", self.registry.create("tool", name, {}))
+
+    def service(self, name: str) -> Any:
+        """Return what tools keep for all rollouts of this runtime, made on first use: a `RuntimeService`."""
+        if name not in self._services:
+            self._services[name] = self.registry.load("service", name)(self)
+        return self._services[name]
+
+    @property
+    def processes(self) -> Any:
+        """The service that looks after background processes, such as the `ProcessRegistry` of hermes-tools."""
+        return self.service("processes")
+
+    async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
+        """Let every service forget a rollout, or one of its sandboxes; where one fails, the others still do so."""
+        async with AsyncExitStack() as stack:
+            # All are named before the first is waited for: meanwhile another rollout may ask for one more.
+            for service in self._services.values():
+                stack.push_async_callback(contain, service.release(rollout_id, sandbox_id))
