@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from hermes_parsers.engine.scanning.records import Span
+from typing import Final
 
 _FENCE: Final = re.compile(r"`{3,}|^[ \t]*~{3,}", re.MULTILINE)
 _CLOSING: Final = {
@@ -76,36 +73,3 @@ class Quotes:
             self._begin = end
         self.at = max(self.at, stop)
         return "".join(found)
-
-
-class SpanQuotes:
-    """Tells of places in a text that is being read whether what stands there is quoted; of ascending places.
-
-    `spans` are what the text was found to be so far. Calls and reasoning neither quote nor fence what is behind them.
-    """
-
-    __slots__ = ("_last", "_looked", "_pieces", "_quotes", "_spans")
-
-    def __init__(self, pieces: Sequence[str], spans: Sequence[Span]) -> None:
-        self._pieces = pieces
-        self._spans = spans
-        self._last: Span | None = None
-        self._looked = 0
-        self._quotes: Quotes | None = None
-
-    def has(self, place: int) -> bool:
-        """Whether the mark at this place is quoted."""
-        spans = self._spans
-        if self._quotes is None or self._is_retold():
-            self._quotes, self._looked = Quotes(self._pieces), 0
-        for at in range(self._looked, len(spans)):
-            if spans[at].kind != "text":
-                self._quotes.has(spans[at].start)
-                self._quotes.skip_to(spans[at].end)
-        self._looked = len(spans)
-        self._last = spans[-1] if spans else None
-        return self._quotes.has(place)
-
-    def _is_retold(self) -> bool:
-        """Whether all that was text has turned out to be reasoning."""
-        return self._looked > 0 and self._spans[self._looked - 1] is not self._last

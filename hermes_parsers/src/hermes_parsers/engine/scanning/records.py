@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.parsing import ParseAttempt, ParsedCall, ParseResult, ParseSegment
 from hermes_parsers.engine.scanning.scan import Draft
+from hermes_parsers.engine.spans import Span
 
 _new: Final = object.__new__
 _status: Final[Any] = ParseAttempt.__dict__["status"].__set__
@@ -34,18 +35,6 @@ _segment_start: Final[Any] = ParseSegment.__dict__["start"].__set__
 _segment_end: Final[Any] = ParseSegment.__dict__["end"].__set__
 _segment_raw: Final[Any] = ParseSegment.__dict__["raw"].__set__
 _segment_call: Final[Any] = ParseSegment.__dict__["call"].__set__
-
-
-class Span:
-    """A segment in the making; positions are those of the whole source."""
-
-    __slots__ = ("draft", "end", "kind", "start")
-
-    def __init__(self, kind: str, start: int, end: int, draft: Draft | None = None) -> None:
-        self.kind = kind
-        self.start = start
-        self.end = end
-        self.draft = draft
 
 
 def attempt_of(text: str, draft: Draft) -> ParseAttempt:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from hermes_core.contracts.parsing import (
     AttemptStatus,
@@ -18,14 +18,12 @@ from hermes_core.contracts.parsing import (
     ParseResult,
     ToolSchema,
 )
-from hermes_parsers.engine.scanning.quoted_marks import SpanQuotes
-from hermes_parsers.engine.scanning.reasoning_marks import THINK
-from hermes_parsers.engine.scanning.records import Span, attempt_of, build_call, build_result, segment_of, text_only
+from hermes_parsers.engine.scanning.records import attempt_of, build_call, build_result, segment_of, text_only
+from hermes_parsers.engine.reader import FormatReader
 from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
+from hermes_parsers.engine.spans import Span, SpanQuotes
+from hermes_parsers.engine.scanning.reasoning_marks import THINK
 from hermes_parsers.engine.scanning.unclosed_reasoning import end_of_unclosed
-
-if TYPE_CHECKING:
-    from hermes_parsers.engine.scanning.parser import ScanningParser
 
 _SPACES: Final = re.compile(r"\s*+").match
 _LARGE: Final = 8192
@@ -38,7 +36,7 @@ class ScanStream:
     own_blocks: ClassVar[bool] = False
     """Whether a subclass reads blocks in its own way."""
 
-    def __init__(self, parser: ScanningParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
+    def __init__(self, parser: FormatReader, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
         if mode not in ("strict", "lenient"):
             raise ValueError(f"mode is 'strict' or 'lenient', found {mode!r}")
         self._parser = parser

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
 
 from hermes_parsers.engine.scanning.quoted_marks import Quotes
+from hermes_parsers.engine.reader import FormatReader
 from hermes_parsers.engine.scanning.scan import Draft, Scan
 
-if TYPE_CHECKING:
-    from hermes_parsers.engine.scanning.parser import ScanningParser
 
-
-def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: AbstractSet[str] | None) -> int:
+def end_of_unclosed(parser: FormatReader, scan: Scan, body: int, known: AbstractSet[str] | None) -> int:
     """Return where the first calls begin that end the reasoning, or the text's end; see `ends_reasoning`.
 
     Of calls with only space between them one has to be good, name one of the tools that are `known`, and not be quoted,
