@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
-from hermes_parsers.declarative.errors import TemplateError
 from hermes_parsers.declarative.patterns.delimiters import Delimiter
+from hermes_parsers.declarative.errors import TemplateError
+from hermes_parsers.declarative.regions import RegionReader, Regions
 from hermes_parsers.declarative.stream import TemplateStream
 from hermes_parsers.declarative.template import CallField, ResponseTemplate, TextField
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_other_text
-from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
-from hermes_parsers.engine.scanning.closed_blocks import unread_reason
-from hermes_parsers.engine.scanning.parser import ScanningParser
-from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNCLOSED, Draft, Marks, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNCLOSED, Draft, Marks, Scan, Wait, skip_space
 
 
-class Regions(NamedTuple):
-    """What the stream handles besides calls: fields with marks of their own, and marks that are no content.
-
-    `silent` are the latter, the longest first; `alone` those of them that nothing else can begin with.
-    """
-
-    fields: tuple[tuple[TextField, bool], ...]
-    ends: Mapping[TextField, Marks]
-    silent: tuple[str, ...]
-    alone: tuple[str, ...]
-    leading: tuple[Delimiter, ...]
-
-    def begin(self, scan: Scan, told: int, start: int) -> Wait:
-        """Return where the opening with a mark at `start` begins: text in front of the mark can belong to it."""
-        for opening in self.leading if told < start else ():
-            end = yield from opening.match(scan, start)
-            if end >= 0 and (yield from opening.match(scan, told)) == end:
-                return told
-        return start
-
-    def match_opening(self, field: TextField, scan: Scan, at: int) -> Wait:
-        """Return where the opening of a field that begins here ends, or -1."""
-        if field.header is not None:
-            return (yield from field.header.match(scan, at))
-        for opening in field.openings:
-            if (yield from sees(scan, opening, at)):
-                return at + len(opening)
-        return -1
-
-
-class TemplateParser(ScanningParser):
+class TemplateParser(RegionReader, ScanningParser):
     """A parser by metadata; see `hermes_parsers.declarative`.
 
     Args:

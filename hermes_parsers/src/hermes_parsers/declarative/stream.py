@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
+from hermes_parsers.declarative.regions import RegionReader
 from hermes_parsers.declarative.template import TextField
-from hermes_parsers.engine.scanning.records import Span
 from hermes_parsers.engine.scanning.scan import Marks
+from hermes_parsers.engine.spans import Span
 from hermes_parsers.engine.scanning.stream import ScanStream
-
-if TYPE_CHECKING:
-    from hermes_parsers.declarative.parser import TemplateParser
 
 
 class TemplateStream(ScanStream):
@@ -20,7 +18,7 @@ class TemplateStream(ScanStream):
 
     own_blocks: ClassVar[bool] = True
 
-    def __init__(self, parser: TemplateParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
+    def __init__(self, parser: RegionReader, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
         super().__init__(parser, tools, mode)
         self._template = parser.regions
 

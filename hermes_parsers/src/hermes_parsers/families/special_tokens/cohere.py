@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from hermes_parsers.declarative.parser import Regions
+from hermes_parsers.declarative.regions import RegionReader, Regions
 from hermes_parsers.declarative.stream import TemplateStream
 from hermes_parsers.declarative.template import TextField
 from hermes_parsers.engine.rendering import WrittenCall
@@ -27,12 +27,12 @@ _TURN_END: Final = ("<|END_OF_TURN_TOKEN|>",)
 _ANSWERS: Final = tuple(TextField((marks[0],), (marks[1],), strips=False) for marks in (_RESPONSE, _TEXT))
 
 
-class CohereCommand3Parser(JsonArrayParser):
+class CohereCommand3Parser(RegionReader, JsonArrayParser):
     """`<|START_ACTION|>[{"tool_call_id": "0", "tool_name": …, "parameters": …}]<|END_ACTION|>`."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|END_OF_TURN_TOKEN|>",)
     stream_type: ClassVar[type[ScanStream]] = TemplateStream
-    regions: ClassVar[Regions] = Regions(
+    regions = Regions(
         fields=tuple((answer, True) for answer in _ANSWERS),
         ends={answer: Marks(answer.closings) for answer in _ANSWERS},
         silent=_TURN_END,
