@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.scanning.scan import Draft, Scan
 from hermes_parsers.markup.call import Call
 from hermes_parsers.markup.call_reader import enter_call, judge
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.missing_openings import split_glued
+from hermes_parsers.markup.reader import CallReader
 from hermes_parsers.markup.slips import SlipReader, note_slip
 from hermes_parsers.markup.source import IncompleteError, Source
-
-if TYPE_CHECKING:
-    from hermes_parsers.markup.parser import MarkupParser
 
 
 class Block:
@@ -36,7 +32,7 @@ class Block:
         "_start",
     )
 
-    def __init__(self, parser: MarkupParser, scan: Scan, at: int, dialect: Dialect) -> None:
+    def __init__(self, parser: CallReader, scan: Scan, at: int, dialect: Dialect) -> None:
         self._parser = parser
         self._scan = scan
         self._dialect = dialect

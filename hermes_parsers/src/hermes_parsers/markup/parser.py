@@ -4,42 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
-from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit
+from hermes_parsers.coercion import parameter_schemas
+from hermes_parsers.engine.reader import ScanningParser
+from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
 from hermes_parsers.engine.scanning.parser import ScanningParser
 from hermes_parsers.engine.scanning.scan import UNDECIDED, Draft, Scan, Wait
 from hermes_parsers.markup.blocks import Block, pass_repeated_end
-from hermes_parsers.markup.call import Call, Parameter
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.fast_path import QuickCall, QuickReader
+from hermes_parsers.markup.reader import CallReader
 from hermes_parsers.markup.source import IncompleteError, Source
-from hermes_parsers.markup.values import BodyReader
-from hermes_parsers.schemas import parameter_schemas
 from hermes_parsers.writing import dumps
 
-Declared = Literal["text", "json"]
-Schemas = Mapping[str, Any] | None
 
-
-class MarkupParser(ScanningParser):
+class MarkupParser(CallReader, ScanningParser):
     """Reads its dialects; a subclass names them and says how values and calls are written."""
-
-    dialects: ClassVar[tuple[Dialect, ...]] = ()
-    wraps: ClassVar[bool] = False
-    """Whether the block belongs to its one call; otherwise it is framing around any number of them."""
-    declared: ClassVar[Mapping[str, Declared]] = {}
-    """What the text behind the name in a parameter's tag says of its value; without it the schema alone decides."""
-    wrappers: ClassVar[tuple[str, ...]] = ()
-    """Names under which a model may have put all its arguments in one object (vllm#41240)."""
-
-    def prepare(self) -> None:
-        """See whether the family takes values as they stand, which is quicker."""
-        self._is_verbatim = type(self).text_of is MarkupParser.text_of
-        self._is_untyped = not self.declared and not any(dialect.element for dialect in self.dialects)
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of calls, or a call without a block."""
@@ -82,99 +66,11 @@ class MarkupParser(ScanningParser):
             scan.drafts.append(draft)
         return end
 
-    def _texts(self, found: Sequence[tuple[str, ...]]) -> dict[str, str]:
-        """Return arguments of which nothing is known but their texts."""
-        if self._is_verbatim:
-            return {parameter[0]: parameter[-1] for parameter in found}
-        text_of = self.text_of
-        return {parameter[0]: text_of(parameter[-1], True) for parameter in found}
-
     def _dialect(self, text: str, at: int) -> Dialect:
         for dialect in self.dialects:
             if text.startswith(dialect.openers, at):
                 return dialect
         raise AssertionError("the engine calls `read` at an opening mark only")
-
-    def read_body(self, source: Source, call: Call, at: int) -> None:
-        """Read the parameters that begin at `at`, and the end of the call. Raises IncompleteError."""
-        BodyReader(source, call).read(at)
-
-    def reads_otherwise(self, source: Source, at: int) -> bool:  # noqa: ARG002 - for families with another form
-        """Whether the call that begins here is none of tagged parameters. Raises IncompleteError."""
-        return False
-
-    def name_of(self, written: str, tools: Any) -> str:  # noqa: ARG002 - for families whose names need the tools
-        """Return the tool's name, of what stands in the call's tag."""
-        return written
-
-    def draft(self, call: Call) -> Draft:
-        """Return what is to be said of a call that is read."""
-        name = self.name_of(call.name, call.tools)
-        draft = Draft(call.start, call.end, call.status, name or None, reason=call.reason)
-        self._set_arguments(draft, call.parameters, call.tools)
-        return draft
-
-    def draft_glued(self, draft: Draft, name: str, parameters: Sequence[Parameter], tools: Any) -> Draft:
-        """Return what is to be said of a call in which a parameter lacks its opening mark, in place of a draft."""
-        missing = f"repaired: an opening {self.dialects[0].parameter.opening} is missing"
-        found = Draft(draft.start, draft.end, AttemptStatus.REPAIRED, name, reason=missing)
-        self._set_arguments(found, parameters, tools)
-        return found
-
-    def _set_arguments(self, draft: Draft, parameters: Sequence[Parameter], tools: Any) -> None:
-        schemas = parameter_schemas(tools, draft.name or "") if tools else None
-        draft.value, notes = self.arguments_of(parameters, schemas)
-        draft.arguments = dumps(draft.value)
-        if notes:
-            draft.reason = "; ".join([draft.reason, *notes] if draft.reason else notes)
-
-    def arguments_of(self, parameters: Sequence[Parameter], schemas: Schemas) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments of a call by the schemas of its tool's parameters, and notes."""
-        text_of, declared, is_verbatim = self.text_of, self.declared, self._is_verbatim
-        if schemas is None and not declared:
-            return {name: text_of(text, is_closed) for name, _, text, is_closed in parameters}, []
-        arguments: dict[str, Any] = {}
-        notes = []
-        for name, attribute, raw, is_closed in parameters:
-            text = raw if is_verbatim and is_closed else text_of(raw, is_closed)
-            kind = declared.get(attribute)
-            if kind is None and attribute:
-                kind = self._find_declared(attribute)
-            schema = None if schemas is None else schemas.get(name)
-            if kind == "text":
-                value, note = text, ""
-            else:
-                value, note = (coerce_json if kind else coerce_text)(text, schema)
-            arguments[name] = value
-            if kind and schema is not None and not note:
-                note = misfit(value, schema)
-            if note:
-                notes.append(f"{name}: {note}")
-        if self.wrappers and len(arguments) == 1 and schemas is not None:
-            arguments = self._unwrap(arguments, schemas, notes)
-        return arguments, notes
-
-    def _find_declared(self, attributes: str) -> Declared | None:
-        """Return what is said of a value by a tag with more, or other, attributes than the format's own."""
-        return next((kind for said, kind in self.declared.items() if said.strip() in attributes), None)
-
-    def _unwrap(self, arguments: dict[str, Any], schemas: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-        [(name, value)] = arguments.items()
-        if name not in self.wrappers or name in schemas:
-            return arguments
-        if isinstance(value, str):
-            value, _ = coerce_text(value, {"type": "object"})
-        if not isinstance(value, dict):
-            return arguments
-        notes.append(f"the arguments stood inside one parameter {name!r}")
-        value, note = coerce_value(value, {"type": "object", "properties": schemas})
-        if note:
-            notes.append(note)
-        return dict(value)
-
-    def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - called for every parameter
-        """Return a value without what the template writes around it; verbatim unless a family says otherwise."""
-        return text if is_closed else text.removesuffix("\n")
 
     def render(self, message: ParseResult | Mapping[str, Any]) -> str:
         """Write a message back: byte for byte what was parsed, otherwise as the model's template does.

@@ -14,7 +14,8 @@ from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.values.json_text import Balance
 from hermes_parsers.markup.call import Call, Parameter
 from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, Dialect
-from hermes_parsers.markup.parser import MarkupParser, Schemas
+from hermes_parsers.markup.parser import MarkupParser
+from hermes_parsers.markup.reader import Schemas
 from hermes_parsers.markup.source import IncompleteError, Source, Tag
 
 _SEP: Final = "<|sep|>"

@@ -14,7 +14,8 @@ from hermes_parsers.coercion import coerce_text
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.markup.call import Call, Parameter
 from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, Dialect
-from hermes_parsers.markup.parser import MarkupParser, Schemas
+from hermes_parsers.markup.parser import MarkupParser
+from hermes_parsers.markup.reader import Schemas
 from hermes_parsers.markup.source import IncompleteError, Source, Tag, text_without
 from hermes_parsers.schemas import allowed_types, subschema
 from hermes_parsers.writing import dumps
