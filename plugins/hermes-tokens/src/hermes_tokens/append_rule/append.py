@@ -124,7 +124,12 @@ class AppendRule:
     @cached_property
     def ends(self) -> TurnEnds:
         """The control tokens at the end of a turn, and within."""
-        return TurnEnds.of(self)
+        return TurnEnds.of(
+            self.tokenizer.controls,
+            self.renderer,
+            self.reasoning,
+            lambda calls, messages: self.shape(calls, messages)[0],
+        )
 
     def opening(self, messages: Sequence[Message]) -> Appended:
         """Return the first prompt, up to where the model begins to write; raises `TemplateError`."""
