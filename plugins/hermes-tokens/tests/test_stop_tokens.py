@@ -18,7 +18,7 @@ from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.stop_tokens import branching_stops
 from hermes_tokens.tokenizer import ChatTokenizer
 
-LOGGER = "hermes_tokens.clients.token_model"
+LOGGER = "hermes_tokens.clients.rule_book"
 OTHER = "<|endoftext|>"
 CLOSE = "<|im_end|>"
 PROTOCOLS = ("vllm", "sglang", "atropos")

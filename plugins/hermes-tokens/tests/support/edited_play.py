@@ -14,8 +14,7 @@ from hermes_core.contracts.errors import ModelServerError
 from hermes_core.contracts.model import Conversation, Message, ModelRequest, ToolSchemas
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.clients.token_session import TokenSession
-from hermes_tokens.exactness import Exchange, check_exactness
+from hermes_tokens.exactness import Exchange, check
 from hermes_tokens.generation import Generated, GenerateRequest
 from hermes_tokens.tokenizer import ChatTokenizer
 
@@ -96,7 +95,7 @@ class Play:
         self.rule = AppendRule(tokenizer, tools=[TOOL])
         self.sampler = Sampler([])
         self.model = TokenModel(self.sampler, tokenizer, **options)
-        self.session = TokenSession(self.model, "r1")
+        self.session = self.model.session("r1")
         self.tells = tells
         self.stops = stops
         self.spells = False

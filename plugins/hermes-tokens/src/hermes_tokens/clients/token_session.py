@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequestError, ModelServerError
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
 from hermes_core.contracts.tokens import Exactness, TrainingSample
+from hermes_tokens.clients.rule_book import RuleBook
 from hermes_tokens.clients.sampling import with_bound
 from hermes_tokens.clients.stop_tokens import ending_stops, text_ids, with_stops
 from hermes_tokens.exactness import report
-from hermes_tokens.generation import FinishReason, Generated, GenerateRequest
+from hermes_tokens.generation import FinishReason, GenerateClient, Generated, GenerateRequest
 from hermes_tokens.history.edit import Edit, History, first_difference
 from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import Appended, AppendRule, ClosedTurn
     from hermes_tokens.chat_template.parity import Parity
-    from hermes_tokens.clients.token_model import TokenModel
+    from hermes_tokens.tokenizer import ChatTokenizer
 
 _CONTINUATIONS: Final = 3
 """How often a turn that the server aborts (for new weights, say) is taken up again where it stopped."""
@@ -75,8 +76,13 @@ class _Turn:
 class TokenSession:
     """Keeps one rollout's tokens; implements `ModelSession`. Used by one task at a time."""
 
-    def __init__(self, model: TokenModel, rollout_id: str) -> None:
-        self._model = model
+    def __init__(
+        self, client: GenerateClient, tokenizer: ChatTokenizer, rules: RuleBook, rollout_id: str, *, max_tokens: int
+    ) -> None:
+        self._client = client
+        self._tokenizer = tokenizer
+        self._rules = rules
+        self._max_tokens = max_tokens
         self._rollout_id = rollout_id
         self._nonce = secrets.token_hex(4)
         self._requests = 0
@@ -92,10 +98,10 @@ class TokenSession:
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Append what is new in the conversation, and sample the next turn."""
         history = self._history.next(request.conversation)
-        rule, is_proved = self._model.rule(request.tools)
+        rule, is_proved = self._rules.rule(request.tools)
         try:
-            bounded = with_bound(request.sampling, self._model.max_tokens)
-            sampling = with_stops(bounded, self._model.family_stops(rule))
+            bounded = with_bound(request.sampling, self._max_tokens)
+            sampling = with_stops(bounded, self._rules.family_stops(rule))
             self._continue(rule, history, is_proved=is_proved)
         except ConfigError as error:
             # The template is proved: it refuses this conversation, and other rollouts have others; so for the sampling.
@@ -149,7 +155,7 @@ class TokenSession:
 
     def _node(self, sample: TrainingSample) -> dict[str, Any]:
         return {
-            "full_text": self._model.tokenizer.decode(sample.tokens),
+            "full_text": self._tokenizer.decode(sample.tokens),
             "tokens": list(sample.tokens),
             "masked_tokens": list(sample.masks),
             "logprobs": [1.0 if value is None else value for value in sample.logprobs],
@@ -220,7 +226,7 @@ class TokenSession:
         self._trajectory.rewind(node, reason, str(edit or ""))
 
     def _require_branch(self, node: int, edit: Edit | None) -> None:
-        if self._model.allow_branches is not False or not self._trajectory.would_branch(node):
+        if self._rules.allow_branches is not False or not self._trajectory.would_branch(node):
             return
         found = "a turn that the server left unfinished" if edit is None else f"a changed one: {edit}"
         raise ModelRequestError(
@@ -255,7 +261,7 @@ class TokenSession:
     async def _generate(self, request: ModelRequest, sampling: Mapping[str, Any]) -> Generated:
         self._requests += 1
         prompt = self._trajectory.prompt
-        generated = await self._model.client.generate(
+        generated = await self._client.generate(
             GenerateRequest(
                 prompt=prompt,
                 sampling=sampling,
@@ -270,7 +276,7 @@ class TokenSession:
 
     def _reply(self, generated: Generated, request: ModelRequest, rule: AppendRule) -> ModelReply:
         reasoning = rule.reasoning
-        sampled = self._model.tokenizer.decode(text_ids(generated, rule, request.sampling))
+        sampled = self._tokenizer.decode(text_ids(generated, rule, request.sampling))
         self._is_unfinished = False
         turn = _Turn(
             messages=len(self._history),
