@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hermes_atropos.agent.config import AgentEnvConfig
-from hermes_atropos.agent.play import PLAY, AgentPlay, HostedTool
+from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentHooks, HostedTool
 from hermes_atropos.agent.react import system_prompt
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
@@ -153,7 +153,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         plan = self._equip(self._workshop.planner.group(None, task, split="agent"), config)
         plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
         place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
-        play = AgentPlay(self, config, has_item=False)
+        play = AgentPlay(self._hooks(), self.config, config, has_item=False)
         outcome = self._workshop.scrubber.outcome(await self._run_play(place, self._workshop.fleet, play))
         result = play.result()
         error = result.error if outcome.failure is None else f"{outcome.failure.type}: {outcome.failure.message}"
@@ -270,7 +270,14 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     async def _run(self, place: Place, model: ModelClient) -> RolloutOutcome:
         verifier = place.group.task.verifier
         item = None if verifier is None else verifier.options.get("item")
-        return await self._run_play(place, model, AgentPlay(self, self.build_agent_config(item), item))
+        return await self._run_play(
+            place, model, AgentPlay(self._hooks(), self.config, self.build_agent_config(item), item)
+        )
+
+    def _hooks(self) -> EnvironmentHooks:
+        return EnvironmentHooks(
+            set_up=self.setup_trajectory_workspace, verify=self.verify_and_score_trajectory, exec_tool=self.exec_tool
+        )
 
     async def _run_play(self, place: Place, model: ModelClient, play: AgentPlay) -> RolloutOutcome:
         spec = play.spec(self._workshop.planner.rollout(place))

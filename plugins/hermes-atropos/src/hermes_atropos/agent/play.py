@@ -6,10 +6,12 @@ import dataclasses
 import inspect
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from hermes_atropos.agent.agent import ReactLoop, pause
+from hermes_atropos.agent.config import AgentEnvConfig
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.workbench import ExecTool
 from hermes_atropos.author_code.reward import as_score
@@ -26,18 +28,35 @@ from hermes_core.rollout.record import RolloutRecord
 from hermes_tools.agent_tools.results import clamp_timeout, parse_result, result_for, without_policy
 from hermes_tools.agent_tools.registry import execute_tool
 
-if TYPE_CHECKING:
-    from hermes_atropos.agent.env import AgentEnv
-
 PLAY: Final = "hermes_atropos.agent.play"
 """Where a rollout's `context.state` holds its `AgentPlay`, for the verification that follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentHooks:
+    """What an environment does before and after its agent's work, and what these make their calls with."""
+
+    set_up: Callable[..., Awaitable[Mapping[str, Any] | None]]
+    """`setup_trajectory_workspace`."""
+    verify: Callable[..., Awaitable[Any]]
+    """`verify_and_score_trajectory`, in its present or an older form."""
+    exec_tool: Callable[[RolloutContext], ExecTool]
 
 
 class AgentPlay:
     """Plays the model's part of one rollout; called by the engine. Without `item` there is no workspace to set up."""
 
-    def __init__(self, env: AgentEnv[Any], config: AgentConfig, item: Any = None, *, has_item: bool = True) -> None:
-        self._env = env
+    def __init__(
+        self,
+        hooks: EnvironmentHooks,
+        env_config: AgentEnvConfig,
+        config: AgentConfig,
+        item: Any = None,
+        *,
+        has_item: bool = True,
+    ) -> None:
+        self._hooks = hooks
+        self._env_config = env_config
         self._config = config
         self._item = item
         self._has_item = has_item
@@ -47,7 +66,7 @@ class AgentPlay:
 
     def spec(self, spec: RolloutSpec) -> RolloutSpec:
         """Return the rollout with what the agent's own config says."""
-        config = self._env.config
+        config = self._env_config
         own = {"temperature", "max_tokens"} - {*config.sampling, *(config.extra_body or {})}
         sampling = {name: value for name, value in spec.sampling.items() if name not in own}
         sampling.setdefault("temperature", self._config.temperature)
@@ -64,9 +83,9 @@ class AgentPlay:
         if self._has_item:
             await self._set_up(context)
         if self._config.working_dir is not None:
-            await _enter(self._env.exec_tool(context), self._config.working_dir)
+            await _enter(self._hooks.exec_tool(context), self._config.working_dir)
         calls = _ModelCalls(ToolDispatcher(runtime, context, record), self._config.tool_delay_s)
-        with_metadata = self._env.config.agent_tool_metadata
+        with_metadata = self._env_config.agent_tool_metadata
         self._loop = ReactLoop(record, self._config, calls.run, with_metadata=with_metadata)
         return await self._loop.run(model)
 
@@ -78,10 +97,10 @@ class AgentPlay:
 
     async def verify(self, item: Any, final_response: str, context: RolloutContext) -> Score:
         """Score the rollout with the environment's hook, in the workspace as the agent left it."""
-        hook = self._env.verify_and_score_trajectory
+        hook = self._hooks.verify
         given = {
             "trajectory_id": context.rollout_id,
-            "exec_tool": self._env.exec_tool(context),
+            "exec_tool": self._hooks.exec_tool(context),
             "agent_result": self.result(),
             "workspace_meta": self.workspace_meta,
         }
@@ -104,9 +123,9 @@ class AgentPlay:
         return dataclasses.replace(outcome, messages=[*outcome.messages, *added], provenance=provenance)
 
     async def _set_up(self, context: RolloutContext) -> None:
-        hook = self._env.setup_trajectory_workspace
+        hook = self._hooks.set_up
         try:
-            meta = await hook(self._item, trajectory_id=context.rollout_id, exec_tool=self._env.exec_tool(context))
+            meta = await hook(self._item, trajectory_id=context.rollout_id, exec_tool=self._hooks.exec_tool(context))
         except HermesError:
             raise
         except Exception as error:  # the boundary to an environment's own code: its task is to blame
