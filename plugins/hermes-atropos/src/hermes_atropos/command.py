@@ -11,20 +11,18 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from hermes_atropos.compat import APIServerConfig
 from hermes_atropos.config import nearest
 from hermes_atropos.config_redaction import redact_config
-from hermes_core.cli import end_signals
+from hermes_atropos.environment import Environment
+from hermes_core.cli.signals import end_signals
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
 from hermes_core.redaction import quote_value, redact
 from hermes_runner import load_config
-
-if TYPE_CHECKING:
-    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 COMMANDS: Final = ("serve", "process", "evaluate")
 _SECTIONS: Final = ("env", "openai", "slurm", "testing")
@@ -44,7 +42,7 @@ class Invocation:
     testing: bool = False
 
 
-def main(cls: type[HermesAgentBaseEnv], arguments: Sequence[str] | None = None) -> None:
+def main(cls: type[Environment], arguments: Sequence[str] | None = None) -> None:
     """Run a command line; exits with 2 when the user must change something, 1 when something else went wrong."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in {"-h", "--help"}:
@@ -69,7 +67,7 @@ async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
     await work
 
 
-async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:
+async def run(cls: type[Environment], invocation: Invocation) -> None:
     """Make the environment and do what was asked."""
     env = cls(invocation.env, invocation.servers, slurm=invocation.slurm, testing=invocation.testing)
     sys.stdout.write(f"{render_config(invocation)}\n")
@@ -85,7 +83,7 @@ async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:
         await env._run_evaluate()
 
 
-def parse(cls: type[HermesAgentBaseEnv], argv: Sequence[str]) -> Invocation:
+def parse(cls: type[Environment], argv: Sequence[str]) -> Invocation:
     """Read a command line; raises `ConfigError` that names what is wrong and the nearest known word."""
     command, *rest = argv
     if command not in COMMANDS:
@@ -139,7 +137,7 @@ def _mapping(file: Mapping[str, Any], name: str, path: Any) -> Mapping[str, Any]
 
 def _environment(
     command: str,
-    cls: type[HermesAgentBaseEnv],
+    cls: type[Environment],
     default: Any,
     file: Mapping[str, Any],
     flags: Mapping[str, Any],
@@ -255,7 +253,7 @@ def _save_config(invocation: Invocation) -> None:
         Path(folder, "evaluate_config.yaml").write_text(render_config(invocation), encoding="utf-8")
 
 
-def _help(cls: type[HermesAgentBaseEnv]) -> str:
+def _help(cls: type[Environment]) -> str:
     kind = type(cls.config_init()[0])
     width = max(map(len, kind.model_fields))
     lines = [f"  --env.{name:{width}}  {field.description or ''}" for name, field in kind.model_fields.items()]

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
 
 from hermes_core.contracts.rollout import RolloutOutcome
 
-if TYPE_CHECKING:
-    from hermes_atropos.base_env import HermesAgentBaseEnv
-
 PASSED: Final = 1.0
+PlayItem = Callable[[Any], Awaitable[RolloutOutcome]]
 
 
 async def evaluate_items(
-    env: HermesAgentBaseEnv, items: Iterable[Any], *, split: str = "eval", passed: float = PASSED
+    play: PlayItem, items: Iterable[Any], *, at_once: int, passed: float = PASSED
 ) -> dict[str, float]:
-    """Play every item once, `max_eval_workers` at a time, and return the metrics.
+    """Play every item once, so many at a time, and return the metrics.
 
     An item passes with a reward of at least `passed`. One without a reward is no failure of the model: it is counted
     under `eval/errors` and in no rate.
     """
-    slots = asyncio.Semaphore(env.config.max_eval_workers)
+    slots = asyncio.Semaphore(at_once)
 
     async def one(item: Any) -> tuple[str, RolloutOutcome]:
         async with slots:
-            return _category(item), await env.run_item(item, split=split)
+            return _category(item), await play(item)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(item)) for item in items]

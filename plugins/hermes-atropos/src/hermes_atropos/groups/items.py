@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hermes_atropos.environment import Environment
 from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End
 from hermes_core.contracts.errors import HermesError
 
-if TYPE_CHECKING:
-    from hermes_atropos.base_env import HermesAgentBaseEnv
-
 logger = logging.getLogger(__name__)
 
 
-async def play_item(env: HermesAgentBaseEnv, item: Any, *, to_trainer: bool) -> bool:
+async def play_item(env: Environment, item: Any, *, to_trainer: bool) -> bool:
     """Play an item's group and deliver it; returns whether anything was delivered.
 
     An author's own code that raises fails this group alone. Raised are cancellation, and errors that would hit every
@@ -47,7 +45,7 @@ async def play_item(env: HermesAgentBaseEnv, item: Any, *, to_trainer: bool) -> 
     return (env.items_sent_this_step, env.groups_written) != sent
 
 
-async def _deliver(env: HermesAgentBaseEnv, played: Any, item: Any, *, to_trainer: bool) -> None:
+async def _deliver(env: Environment, played: Any, item: Any, *, to_trainer: bool) -> None:
     groups = await env.postprocess_histories(played)
     if not groups:
         _settle(env, played, End.REJECTED, "postprocess_histories left nothing")
@@ -56,7 +54,7 @@ async def _deliver(env: HermesAgentBaseEnv, played: Any, item: Any, *, to_traine
     _settle(env, played, End.REJECTED, "postprocess_histories left it out")
 
 
-def _settle(env: HermesAgentBaseEnv, played: Any, end: End, reason: str) -> None:
+def _settle(env: Environment, played: Any, end: End, reason: str) -> None:
     """Close what is still open of what was played; what was delivered or rejected by name is closed already."""
     groups = played if isinstance(played, list) else [played]
     for group in groups:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.config_redaction import redact_config
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
 from hermes_core.redaction import comparable_values
-
-if TYPE_CHECKING:
-    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +42,9 @@ _NEUTRAL: Final = frozenset({
 """Where, how many and how fast: a change is not worth a warning."""
 
 
-def settings_of(env: HermesAgentBaseEnv) -> dict[str, Any]:
+def settings_of(config: HermesAgentEnvConfig, servers: Iterable[Any]) -> dict[str, Any]:
     """Return what is recorded of a configuration; of the servers only their models."""
-    settings = {name: value for name, value in redact_config(env.config).items() if name not in _NEUTRAL}
-    servers = [handle.config for handle in env.server.servers]
+    settings = {name: value for name, value in redact_config(config).items() if name not in _NEUTRAL}
     return {**settings, "models": sorted({f"{server.server_type} {server.model_name}" for server in servers})}
 
 

@@ -13,8 +13,9 @@ import secrets
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hermes_atropos.environment import Environment
 from hermes_atropos.groups.grouping import Group
 from hermes_atropos.groups.item_play import ITEM, ItemPlay
 from hermes_atropos.groups.items import play_item
@@ -25,9 +26,6 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import HermesError, OutputError, UserError
 from hermes_core.contracts.model import encode
 
-if TYPE_CHECKING:
-    from hermes_atropos.base_env import HermesAgentBaseEnv
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE: Final = 4
@@ -37,7 +35,7 @@ _OUTSIDE: Final = "outside"
 """Keys of what no call of `get_next_item` gave."""
 
 
-async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
+async def process(env: Environment) -> Mapping[str, Any]:
     """Play `total_steps` groups and return the ledger's counts and how many groups were written.
 
     A group that fails is recorded, to be played again by the next start, and the next one goes on; an error that would
@@ -48,9 +46,8 @@ async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
         if env.outlet.path is not None:
             # Before setup, which may start or clear away what another process uses.
             ledger = env.config.ledger_path
-            output = ProcessOutput.open(
-                env.outlet.path, settings_of(env), ledger=None if ledger is None else Path(ledger)
-            )
+            settings = settings_of(env.config, [handle.config for handle in env.server.servers])
+            output = ProcessOutput.open(env.outlet.path, settings, ledger=None if ledger is None else Path(ledger))
             env.outlet.lead_to(output.path)
         await env.setup()
         return await _Processing(env, output).run()
@@ -63,7 +60,7 @@ async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
 
 
 class _Processing:
-    def __init__(self, env: HermesAgentBaseEnv, output: ProcessOutput | None) -> None:
+    def __init__(self, env: Environment, output: ProcessOutput | None) -> None:
         self._env = env
         self._output = output
         self._own_id = secrets.token_hex(6)
@@ -240,7 +237,7 @@ def _outside_of_items() -> Iterator[None]:
         ITEM.reset(token)
 
 
-def _digest_of_items(env: HermesAgentBaseEnv) -> str | None:
+def _digest_of_items(env: Environment) -> str | None:
     """Return a digest of what was read from `dataset_name`; None where that was nothing, or is no JSON."""
     try:
         return hashlib.sha256(encode(env.dataset_items)).hexdigest() if env.dataset_items else None

@@ -7,17 +7,15 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_atropos.author_code.bridge import bridged
 from hermes_atropos.compat import EvalHandlingEnum
+from hermes_atropos.environment import Environment
 from hermes_atropos.groups.items import play_item
 from hermes_atropos.trainer.api import Registration, TrajectoryApi
 from hermes_atropos.trainer.delivery import Delivery
 from hermes_core.contracts.errors import HermesError
-
-if TYPE_CHECKING:
-    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Serving:
     """One environment's service to one trainer."""
 
-    def __init__(self, env: HermesAgentBaseEnv) -> None:
+    def __init__(self, env: Environment) -> None:
         self._env = env
         self._delivery = Delivery(env.config, TrajectoryApi(env.config.rollout_server_url))
         self._groups: dict[asyncio.Task[bool], float] = {}

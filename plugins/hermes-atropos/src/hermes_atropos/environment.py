@@ -1,0 +1,304 @@
+"""What an environment is and plays: its items, groups, rollouts and rewards, whoever wants them and for what."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+from abc import abstractmethod
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from hermes_atropos.author_code.bridge import bridged
+from hermes_atropos.author_code.own_rollouts import OWN_TOOLS, legacy_tools, mark_own
+from hermes_atropos.compat import BaseEnv
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.env_runtime import Workshop
+from hermes_atropos.groups.dataset import load_items
+from hermes_atropos.groups.evaluation import PASSED, evaluate_items
+from hermes_atropos.groups.group_runner import PLACE, GroupPlayer, why_unscored
+from hermes_atropos.groups.grouping import Group
+from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.ledger import End
+from hermes_atropos.groups.planning import Place
+from hermes_atropos.groups.sequences import Item, conversation_item, exact_items
+from hermes_atropos.model_servers.sft import SftTokens
+from hermes_atropos.trainer import transcript as display
+from hermes_atropos.trainer.group_sink import Outlet
+from hermes_atropos.trainer.reporting import ReportingMixin
+from hermes_core.contracts import tool as contract
+from hermes_core.contracts.errors import Blame, ConfigError
+from hermes_core.contracts.model import Message, ModelClient
+from hermes_core.contracts.rollout import AgentResult, Failure, RolloutOutcome
+from hermes_core.contracts.tokens import IGNORED
+from hermes_core.rollout import GroupPlan, run_rollout
+from hermes_core.specs import ToolSpec
+
+logger = logging.getLogger(__name__)
+
+
+class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib ships no types
+    """All of a `HermesAgentBaseEnv`, which adds the trainer, the file and the command line that it is played for."""
+
+    name: str | None = "hermes-agent"
+    env_config_cls = HermesAgentEnvConfig
+    reward_needs_sandbox: ClassVar[bool] = True
+    """Whether `compute_reward` may use the sandbox; one that does not saves starting one for tools that need none."""
+
+    def __init__(
+        self,
+        config: HermesAgentEnvConfig,
+        server_configs: Any,
+        slurm: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+        testing: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+    ) -> None:
+        # BaseEnv's own constructor asks the network; see compat.REPLACED.
+        self.config = config
+        self._set_base_attributes()
+        self._workshop = Workshop(
+            config,
+            server_configs,
+            slurm=slurm,
+            testing=testing,
+            compute_reward=self.compute_reward,
+            reward_needs_sandbox=self.reward_needs_sandbox,
+            build_model=self.build_model,
+            find_tool=self._find_own_tool,
+        )
+        self.server = self._workshop.server
+        self.max_num_workers = self._worker_limit()
+        self.ledger = self._workshop.ledger
+        self.outlet = Outlet(config, self.ledger)
+        self._player = GroupPlayer(config, self.ledger, self._collected_rollout)
+        self._policy = config.rollout_policy()
+        self._sft = SftTokens(config, self.load_tokenizer)
+        self.dataset_items: list[dict[str, Any]] = []
+        self._next_item = 0
+
+    def build_model(self) -> ModelClient | None:
+        """Return the model of this environment; None, the default, means the servers of its config."""
+        return None
+
+    async def setup(self) -> None:
+        """Prepare the environment, once; by default reads `dataset_name`."""
+        if self.config.dataset_name is not None:
+            self.dataset_items = await asyncio.to_thread(
+                load_items, self.config.dataset_name, self.config.dataset_split
+            )
+
+    async def get_next_item(self) -> Any:
+        """Return the next item to play, None when there are no more; by default cycles through the dataset."""
+        if not self.dataset_items:
+            raise ConfigError(
+                f"{type(self).__name__} has no items", hint="set dataset_name, or write get_next_item in the class"
+            )
+        item = self.dataset_items[self._next_item % len(self.dataset_items)]
+        self._next_item += 1
+        return item
+
+    def format_prompt(self, item: Any) -> str | Sequence[Message]:
+        """Return what the model is asked; by default the item's `prompt_field`."""
+        field = self.config.prompt_field
+        if not isinstance(item, Mapping) or field not in item:
+            found = ", ".join(item) if isinstance(item, Mapping) else type(item).__name__
+            raise ConfigError(f"an item has no field {field!r}, found: {found}", hint="set prompt_field")
+        return str(item[field])
+
+    def sandbox_for(self, item: Any) -> Mapping[str, Any]:  # noqa: ARG002 - for a subclass
+        """Return fields of the sandbox's spec that hold for one item: its image, for example."""
+        return {}
+
+    @abstractmethod
+    def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
+        """Score a rollout: any finite number, as an ordinary function or a coroutine function.
+
+        `ctx` reaches the rollout's sandbox and every installed tool. In a coroutine function its methods are called
+        with or without `await`; an ordinary function runs in a worker thread. Raise where a rollout cannot be judged:
+        it then has no reward, never 0.0. Not called when the model answered nothing.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    async def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate, every `steps_per_eval` steps; see `evaluate_items`."""
+        raise NotImplementedError
+
+    async def collect_trajectories(self, item: Any) -> tuple[Group | None, list[Any]]:
+        """Play a group; None where it came to nothing that can be used, with the reason in the ledger."""
+        plan = self.plan_group(item)
+        played = await self._player.play(plan, item, {"group_id": plan.group_id, "task_id": plan.task.id})
+        self._note_tool_errors(played.outcomes)
+        if played.group is None:
+            logger.warning("group %s is rejected: %s", plan.group_id, played.reason)
+        else:
+            if not self._use_managed_server():
+                for about in played.group["overrides"]:
+                    about.setdefault("trainable", False)
+            params = {**self._workshop.generation_params, **(played.group["generation_params"] or {})}
+            played.group["generation_params"] = params
+        return played.group, list(played.backlog)
+
+    def collected_group(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
+        """Call `collect_trajectories`; an author's own may call a `ToolContext` without await."""
+        made: Coroutine[Any, Any, tuple[Any, list[Any]]] = self.collect_trajectories(item)
+        return bridged(made) if self._is_own("collect_trajectories") else made
+
+    def _collected_rollout(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
+        made = self.collect_trajectory(item)
+        return bridged(made) if self._is_own("collect_trajectory") else made
+
+    def _is_own(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(Environment, method)
+
+    async def collect_trajectory(self, item: Any) -> tuple[Any, list[Any]]:
+        """Play one rollout: one sequence, a list of several where it broke into branches, None without a reward."""
+        place = PLACE.get()
+        if place is not None:
+            items = await self._collect_items(place)
+        else:  # called by an author's own collect_trajectories
+            place = Place(group=self.plan_group(item))
+            with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=place.group.task.split):
+                items = await self._collect_items(place)
+                if not items:
+                    self.ledger.close(place.rollout_id, End.ERRORED, why_unscored(place.outcome))
+        return (items[0] if len(items) == 1 else items or None), []
+
+    async def _collect_items(self, place: Place) -> list[Item]:
+        outcome = await self._play_rollout(place)
+        if self._use_managed_server():
+            return exact_items(outcome)
+        conversation = conversation_item(outcome)
+        if conversation is None:
+            return []
+        tools = json.loads(place.group.tools.schemas.encoded or b"[]")
+        return [await self._sft.fill(conversation, tools)]
+
+    async def handle_send_to_api(
+        self,
+        scored_data: Any,
+        item: Any = None,
+        do_send_to_api: bool = True,  # noqa: FBT001, FBT002 - the predecessor's signature
+        abort_on_any_max_length_exceeded: bool = True,  # noqa: FBT001, FBT002 - the predecessor's signature
+    ) -> None:
+        """Write and send groups; one that may not go where it is meant to is rejected with its reason."""
+        groups = scored_data if isinstance(scored_data, list) else [scored_data]
+        limit = self.max_token_len if abort_on_any_max_length_exceeded else 0
+        for group in groups:
+            if group is None:
+                continue
+            is_recorded = self._use_managed_server()
+            reason = self.outlet.refusal(
+                group, for_trainer=do_send_to_api, max_token_len=limit, is_recorded=is_recorded
+            )
+            if reason is not None:
+                self.outlet.reject(group, reason)
+                continue
+            self.completion_lengths += [sum(mask != IGNORED for mask in masks) for masks in group["masks"]]
+            await self.add_rollouts_for_wandb(group, item)
+            if not await self.outlet.deliver(group, to_trainer=do_send_to_api):
+                continue
+            self.items_sent_this_step += do_send_to_api
+            self.groups_written += not do_send_to_api
+
+    def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
+        """Draw the tools of a group and plan its task; what it returns is passed on and never changed."""
+        sandbox = self.sandbox_for(item)
+        return self._workshop.planner.group(item, self.format_prompt(item), split=split, sandbox=sandbox)
+
+    def _find_own_tool(self, name: str) -> tuple[ToolSpec, contract.Tool] | None:  # noqa: ARG002 - for `AgentEnv`
+        """Return a tool of the environment's own, None where it has none of this name."""
+        return None
+
+    def _resolve_tools_for_group(self) -> tuple[list[dict[str, Any]], set[str]]:
+        """Draw the tools of one more group, for an own `HermesAgentLoop`: schemas and names."""
+        return legacy_tools(self._workshop.planner.draw())
+
+    @property
+    def _current_group_tools(self) -> tuple[list[dict[str, Any]], set[str]] | None:
+        """The tools of the group that the current task plays, for an own `collect_trajectory`; kept by its task."""
+        place = PLACE.get()
+        return OWN_TOOLS.get() if place is None else legacy_tools(place.group.tools)
+
+    @_current_group_tools.setter
+    def _current_group_tools(self, tools: tuple[list[dict[str, Any]], set[str]] | None) -> None:
+        OWN_TOOLS.set(tools)
+
+    async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
+        """Play one rollout outside of any group, in the same way as for training; it is labelled with its split."""
+        plan = self.plan_group(item, split=split)
+        outcome = await self._play_in(Place(group=plan), split)
+        return await self._play_in(Place(group=plan, attempt=2, suspect=True), split) if outcome.suspect else outcome
+
+    async def _play_in(self, place: Place, split: str) -> RolloutOutcome:
+        with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=split):
+            outcome = await self._play_rollout(place)
+            end = End.ERRORED if outcome.reward is None else End.REJECTED
+            why = why_unscored(outcome) if outcome.reward is None else f"{split}: not for training"
+            self.ledger.close(place.rollout_id, end, why)
+        return outcome
+
+    async def evaluate_items(self, items: Iterable[Any], *, passed: float = PASSED) -> dict[str, float]:
+        """Play items for an evaluation; returns `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
+        return await evaluate_items(self.run_item, items, at_once=self.config.max_eval_workers, passed=passed)
+
+    async def _play_rollout(self, place: Place) -> RolloutOutcome:
+        model = self._workshop.fleet.of_split(place.group.task.split)
+        outcome = self._workshop.discretion.outcome(await self._run(place, model))
+        outcome = self._exact_or_dropped(self._policy.settle(outcome))
+        item_play = ITEM.get()
+        if item_play is not None:
+            item_play.note_outcome(outcome)
+        place.outcome = outcome
+        return outcome
+
+    async def _run(self, place: Place, model: ModelClient) -> RolloutOutcome:
+        return await run_rollout(self._workshop.planner.rollout(place), self._workshop.runtime, model)
+
+    def _exact_or_dropped(self, outcome: RolloutOutcome) -> RolloutOutcome:
+        exactness = outcome.exactness
+        if not self.config.require_exact or exactness is None:
+            return outcome
+        fault = exactness.why_not_exact(allow_constrained=self.config.allow_constrained)
+        if not fault:
+            return outcome
+        failure = Failure(blame=Blame.FRAMEWORK, type="NotExact", message=f"require_exact: {fault}")
+        return dataclasses.replace(outcome, disposition="drop", failure=failure)
+
+    def _use_managed_server(self) -> bool:
+        """Tell whether this is phase 2: token ids and logprobs."""
+        return self._workshop.server.is_recording
+
+    @staticmethod
+    def _format_trajectory_for_display(messages: Sequence[Message]) -> str:
+        """Return a conversation as text for people."""
+        return display.format_trajectory(messages)
+
+    def require_trainable(self) -> None:
+        """Raise a `ConfigError` where nothing that is played could be sent to a trainer."""
+        has_own = self._is_own("collect_trajectories") or self._is_own("collect_trajectory")
+        if not (self._use_managed_server() or has_own):
+            raise ConfigError(
+                "serve wants token ids and logprobs, which servers of type openai do not give",
+                hint="server_type: vllm or sglang; for SFT data: process",
+            )
+
+    async def preflight(self) -> None:
+        """Check once, before the first rollout, what every rollout would stumble over: servers, template, backend."""
+        await self._workshop.check(needs_sandbox=self.reward_needs_sandbox)
+
+    async def aclose(self) -> None:
+        """Close everything live: sandboxes, connections, files."""
+        await self.outlet.aclose()
+        await self._workshop.aclose()
+
+    async def _run_evaluate(self) -> Any:
+        """Set up, evaluate, and close."""
+        with mark_own(self.server.own):
+            try:
+                await self.setup()
+                await self.preflight()
+                self.begin_wandb()
+                return await bridged(self.evaluate())
+            finally:
+                await self.aclose()
