@@ -1,4 +1,8 @@
-"""The rooms of the core: imports go down the list only, and two libraries stay behind one door each."""
+"""The rooms of the core: imports go down the list only, and two libraries stay behind one door each.
+
+In every package modules import each other in one direction only, for types too: what needs another module's classes is
+above it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workspace import ROOT
+from import_graph import circles, import_edges
+from workspace import ROOT, packages
 
 CORE = ROOT / "hermes_core" / "src" / "hermes_core"
 # From the ground up (design, "Rooms of the core"); a room may import itself and those before it.
@@ -116,3 +121,44 @@ def test_an_upward_import_would_be_seen(tmp_path: Path):
         encoding="utf-8",
     )
     assert [name for _, name in _imports(module) if name.startswith("hermes_core")] == ["hermes_core.rollout.Runtime"]
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
+    found = circles(import_edges(package.folder / "src" for package in packages()))
+    assert found == [], "pass on what is needed of the other module, or move that into one below both"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from pack import one",
+        "import pack.one",
+        "from pack.one import ONE",
+        "from pack import ONE",
+        "from . import one",
+        "from .one import ONE",
+        "def late():\n    from pack.one import ONE",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pack.one import ONE",
+    ],
+)
+def test_a_circle_would_be_seen(tmp_path: Path, text: str):
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    (pack / "__init__.py").write_text("from pack.one import ONE\n", encoding="utf-8")
+    (pack / "one.py").write_text("from pack.two import TWO\nONE = TWO\n", encoding="utf-8")
+    (pack / "two.py").write_text("from pack.three import TWO\n", encoding="utf-8")
+    (pack / "three.py").write_text(f"{text}\nTWO = 2\n", encoding="utf-8")
+    (pack / "four.py").write_text("import pack.one\n", encoding="utf-8")
+    assert circles(import_edges([tmp_path])) == [["pack.one", "pack.three", "pack.two"]]
+
+
+def test_a_front_that_imports_on_demand_is_above_nothing(tmp_path: Path):
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    front = "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from pack.one import ONE\ndef __getattr__(name): ...\n"
+    (pack / "__init__.py").write_text(front, encoding="utf-8")
+    (pack / "one.py").write_text("from pack import VERSION\nONE = VERSION\n", encoding="utf-8")
+    (pack / "two.py").write_text("from pack import ONE\n", encoding="utf-8")
+    edges = import_edges([tmp_path])
+    assert (edges["pack.one"], edges["pack.two"]) == ({"pack"}, {"pack.one"})
+    assert circles(edges) == []
