@@ -35,6 +35,13 @@ class Limited:
         return self.limit
 
 
+class Maker:
+    Options = Limited.Options
+
+    def __call__(self, options):
+        return Limited(options)
+
+
 def spec(name="mine", **fields):
     return VerifierSpec(name=name, summary="Mine.", target=f"{__name__}:Judge", **fields)
 
@@ -67,11 +74,7 @@ def test_a_class_and_a_factory_build_one_from_options(load):
     made = load().with_component(spec("class"), Limited)
     assert made.create("verifier", "class", {"limit": 2}).limit == 2
 
-    def factory(options):
-        return Limited(options)
-
-    factory.Options = Limited.Options
-    made = made.with_component(spec("factory"), factory)
+    made = made.with_component(spec("factory"), Maker())
     assert made.create("verifier", "factory", {"limit": 3}).limit == 3
     with pytest.raises(ConfigError, match="limit is missing"):
         made.create("verifier", "factory", {})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hermes_core import specs
     from hermes_core.contracts import events, run_backends
-    from hermes_core.discovery import PluginSettings
+    from hermes_core.contracts.plugin_settings import PluginSettings
 
 hookspec = pluggy.HookspecMarker("hermes_core")
 hookimpl = pluggy.HookimplMarker("hermes_core")

@@ -10,18 +10,211 @@ if TYPE_CHECKING:
     from hermes_core.cli.display_text import one_line, plural
     from hermes_core.cli.signals import end_signals
 
-__all__ = [
-    "end_signals",
-    "main",
-    "one_line",
-    "plural",
-]
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.plugin_settings import PluginSettings
+    from hermes_core.discovery import Registry
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".dispatcher": "main",
-        ".display_text": "one_line plural",
-        ".signals": "end_signals",
-    },
-)
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 well, 2 the user must change something, 1 anything else."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal or a pipe has no character for (LC_ALL=C) is printed as an escape, as stderr does it.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        return _print_version()
+    from hermes_core.contracts.errors import HermesError, UserError
+
+    try:
+        return _dispatch(arguments, os.environ if environ is None else environ)
+    except HermesError as error:
+        _complain(error, arguments)
+        return 2 if isinstance(error, UserError) else 1
+    except KeyboardInterrupt as error:
+        account = f": {error}" if str(error) else ""
+        continues = "; the same command continues" if _split(arguments)[1] == "run" else ""
+        sys.stderr.write(f"interrupted{account}{continues}\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`… | head`). Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
+    before, command, after = _split(arguments)
+    if command is None:
+        return _without_command(before, environ)
+    import importlib
+
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.plugin_settings import PluginSettings
+    from hermes_core.discovery.kinds import CORE_COMMANDS
+
+    plugin_options, rest = _take_global_options([*before, *after])
+    settings = PluginSettings.from_environment(environ).with_options(plugin_options)
+    if command in CORE_COMMANDS:
+        return _run(command, importlib.import_module(f"hermes_core.cli.{command}"), settings, rest)
+    made, plugin = _plugin_command(command, settings, environ)
+    try:
+        return _run(command, made, settings, rest)
+    except (HermesError, BrokenPipeError):
+        raise
+    except Exception as error:  # the plugin boundary: a command may raise anything, and it is told whose it is
+        from hermes_core.discovery.traces import plugin_error
+
+        raise plugin_error(f"command {command!r}", plugin, error) from error
+
+
+def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Cut at the first word that is neither an option nor the value of `-p`."""
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        index += 2 if arguments[index] in {"-p", "--plugin"} else 1
+    if index >= len(arguments):
+        return arguments, None, []
+    return arguments[:index], arguments[index], arguments[index + 1 :]
+
+
+def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
+    if "--version" in options:
+        return _print_version()
+    import argparse
+
+    commands, trouble = _commands(options, environ)
+    width = max(map(len, commands))
+    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
+    note = "Plugins bring all but `plugins`; see: hermes-core plugins list --load"
+    if trouble is not None:
+        note = f"The commands of plugins are not listed: {trouble}"
+    parser = argparse.ArgumentParser(
+        prog="hermes-core",
+        usage="hermes-core [-p NAME] [--debug] COMMAND …",
+        description="Run agentic tasks, score them, and look after the plugins that make it possible.",
+        epilog=f"commands:\n{lines}\n\n{note}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_global_options(parser)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.parse_args(options)
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _commands(options: list[str], environ: Mapping[str, str]) -> tuple[dict[str, str], HermesError | None]:
+    """Return every command with its line of help, and why those of plugins are missing where the settings are wrong."""
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.plugin_settings import PluginSettings
+    from hermes_core.discovery.kinds import CORE_COMMANDS
+    from hermes_core.discovery.loader import load_plugins_tolerantly
+
+    try:
+        settings = PluginSettings.from_environment(environ).with_options(_take_global_options(options)[0])
+        registry = load_plugins_tolerantly(settings, environ=environ)
+    except HermesError as error:
+        return CORE_COMMANDS, error
+    of_plugins = {name: _summary(registry, name) for name in registry.names("cli_command")}
+    return dict(sorted({**CORE_COMMANDS, **of_plugins}.items())), None
+
+
+def _summary(registry: Registry, command: str) -> str:
+    from hermes_core.contracts.errors import AmbiguousComponentError
+
+    try:
+        return registry.spec("cli_command", command).summary
+    except AmbiguousComponentError as error:
+        return str(error.args[0])
+
+
+def _print_version() -> int:
+    from hermes_core import __version__
+
+    sys.stdout.write(f"hermes-core {__version__}\n")
+    return 0
+
+
+def _add_global_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("plugins and errors")
+    group.add_argument(
+        "-p",
+        "--plugin",
+        action="append",
+        default=[],
+        dest="plugin_options",
+        metavar="NAME",
+        help="add a plugin: an installed one by name, a module, or a path to a .py file; no:NAME leaves one out",
+    )
+    group.add_argument("--debug", action="store_true", help="print the traceback of an error")
+
+
+def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -> int:
+    from hermes_core.cli.argument_parser import CommandParser
+
+    parser = CommandParser(prog=f"hermes-core {command}")
+    module.configure(parser)
+    # They have been taken out of the line already, wherever they stood; here they are for the help.
+    _add_global_options(parser)
+    arguments = parser.parse_args(rest)
+    arguments.plugin_settings = settings
+    status: int = module.run(arguments)
+    return status
+
+
+def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the values of `-p` and what is left without the global options; after `--` nothing is taken."""
+    import argparse
+
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(prog="hermes-core", add_help=False, allow_abbrev=False)
+    _add_global_options(parser)
+    known, rest = parser.parse_known_args(arguments[:cut])
+    return known.plugin_options, rest + arguments[cut:]
+
+
+def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> tuple[Any, str]:
+    """Return a plugin's command with the plugin's id; only a name the core does not have leads to loading plugins."""
+    from hermes_core.contracts.errors import UnknownComponentError
+    from hermes_core.discovery.kinds import TOLERANT
+    from hermes_core.discovery.loader import load_plugins_tolerantly, require_asked
+    from hermes_core.specs import ComponentSpec
+
+    registry = load_plugins_tolerantly(settings, environ=environ)
+    try:
+        spec = registry.spec("cli_command", command)
+        if not (isinstance(spec, ComponentSpec) and TOLERANT in spec.capabilities):
+            require_asked(registry)
+        return registry.create("cli_command", command), registry.component("cli_command", command).plugin.id
+    except UnknownComponentError as error:
+        require_asked(registry)
+        raise _no_command(command, registry) from error
+
+
+def _no_command(command: str, registry: Registry) -> HermesError:
+    import difflib
+
+    from hermes_core.contracts.errors import UserError
+    from hermes_core.discovery.failures import how_to_get
+    from hermes_core.discovery.kinds import CORE_COMMANDS
+    from hermes_core.discovery.suggestions import package_for
+
+    known = [*CORE_COMMANDS, *registry.names("cli_command")]
+    near = difflib.get_close_matches(command, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
+    if package := package_for("cli_command", command):
+        hint = how_to_get(package, registry.plugins)
+    failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]
+    others = f"; not loaded: {', '.join(record.id for record in failed)}" if failed else ""
+    return UserError(f"there is no command {command!r}{others}", hint=hint)
+
+
+def _complain(error: HermesError, arguments: list[str]) -> None:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exception(error)
+    # What has just failed is no advice.
+    is_repeated = (error.hint or "").removeprefix("see: ") == " ".join(["hermes-core", *arguments])
+    sys.stderr.write(f"hermes-core: {error.message if is_repeated else error}\n")

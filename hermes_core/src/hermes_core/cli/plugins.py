@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery.doctor import Finding
     from hermes_core.discovery.records import PluginRecord
     from hermes_core.discovery.registry import Registry
-    from hermes_core.discovery.settings import PluginSettings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.distributions import copies
 from hermes_core.discovery.failures import conflict_text
 from hermes_core.discovery.finder import find_plugins
 from hermes_core.discovery.records import PluginRecord, PluginState
-from hermes_core.discovery.settings import PluginSettings
 
 # The search path is handed over, so that the child finds exactly the distributions that the parent found.
 _BOOT: Final = (

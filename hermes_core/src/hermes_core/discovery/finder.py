@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery import metadata
 from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
 from hermes_core.discovery.selection import add_local, block_reasons
-from hermes_core.discovery.settings import PluginSettings
 
 
 def find_plugins(settings: PluginSettings) -> tuple[PluginRecord, ...]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hermes_core.contracts.errors import ConfigError, HermesError
+from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.distributions import fingerprint
 from hermes_core.discovery.finder import find_plugins
 from hermes_core.discovery.kinds import KINDS
 from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.registry import Registry
 from hermes_core.discovery.selection import matches
-from hermes_core.discovery.settings import PluginSettings
 from hermes_core.specs import ComponentSpec, Declaration
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import BrokenComponentError
+from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.finder import find_plugins
 from hermes_core.discovery.hooks import BadPluginError, HookManager, IncompatiblePluginError, call
 from hermes_core.discovery.kinds import KINDS, Kind
@@ -19,7 +20,6 @@ from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
 from hermes_core.discovery.registry import Registry
 from hermes_core.discovery.requirements import FORMS, unreadable_requirements
 from hermes_core.discovery.selection import is_asked_for
-from hermes_core.discovery.settings import PluginSettings
 from hermes_core.discovery.traces import brief_trace
 from hermes_core.specs import API_LEVEL, ComponentSpec
 

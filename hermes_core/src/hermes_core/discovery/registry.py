@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnavailableComponentError
+from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery import failures, targets
 from hermes_core.discovery.components import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
@@ -15,7 +16,6 @@ from hermes_core.discovery.kinds import KINDS, kind_named, kind_of
 from hermes_core.discovery.records import PluginRecord, PluginState, local_record
 from hermes_core.discovery.requirements import unmet_requirements
 from hermes_core.discovery.selection import matches
-from hermes_core.discovery.settings import PluginSettings
 from hermes_core.discovery.traces import plugin_error
 from hermes_core.specs import ComponentSpec, Ref
 

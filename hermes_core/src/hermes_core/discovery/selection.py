@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.metadata import normalise
 from hermes_core.discovery.records import LOCAL, FoundPlugin
-from hermes_core.discovery.settings import PluginSettings
 
 
 def matches(name: str, plugin: FoundPlugin) -> bool:
