@@ -97,7 +97,7 @@ class _Processing:
         """Take up what is recorded; returns how many groups have been written before."""
         if self._output is None:
             return 0
-        self._output.begin(_digest_of_items(self._env))
+        self._output.begin(_digest_of_items(self._env.dataset_items))
         self._waiting.extend(self._output.backlog())
         self._env.outlet.outside = self._deliver_outside
         self._env.curr_step = self._output.written
@@ -237,10 +237,10 @@ def _outside_of_items() -> Iterator[None]:
         ITEM.reset(token)
 
 
-def _digest_of_items(env: Environment) -> str | None:
+def _digest_of_items(items: Sequence[Any]) -> str | None:
     """Return a digest of what was read from `dataset_name`; None where that was nothing, or is no JSON."""
     try:
-        return hashlib.sha256(encode(env.dataset_items)).hexdigest() if env.dataset_items else None
+        return hashlib.sha256(encode(items)).hexdigest() if items else None
     except (TypeError, ValueError):
         return None
 
