@@ -32,6 +32,8 @@ class Module:
     tree: ast.Module
     definitions: Mapping[str, ast.stmt] = field(default_factory=dict)
     imports: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    aliases: frozenset[str] = frozenset()
+    """What it imports to hand it on: `from … import Name as Name`."""
     exports: tuple[str, ...] | None = None
     """The names in `__all__`; None where there is none."""
 
@@ -41,7 +43,7 @@ class Module:
         if self.exports is not None:
             return self.exports
         if self.name.startswith(OPEN_MODULES):
-            return tuple(sorted(name for name in self.definitions if not name.startswith("_")))
+            return tuple(sorted(name for name in {*self.definitions, *self.aliases} if not name.startswith("_")))
         return ()
 
 
@@ -87,17 +89,19 @@ def _read(path: Path, source: Path) -> Module:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     definitions: dict[str, ast.stmt] = {}
     imports: dict[str, tuple[str, str]] = {}
+    aliases: set[str] = set()
     exports: tuple[str, ...] | None = None
     for node in _statements(tree):
         if isinstance(node, ast.ImportFrom) and not node.level:
             imports |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
+            aliases |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, _Definition):
             definitions[node.name] = node
         elif (name := _assigned_name(node)) == "__all__" and isinstance(node, ast.Assign):
             exports = tuple(ast.literal_eval(node.value))
         elif name is not None and not _is_typing_help(node):
             definitions[name] = node
-    return Module(_module_name(path, source), tree, definitions, imports, exports)
+    return Module(_module_name(path, source), tree, definitions, imports, frozenset(aliases), exports)
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:

@@ -19,17 +19,18 @@ CORE = ROOT / "hermes_core" / "src" / "hermes_core"
 ROOMS = (
     "cancellation",
     "lazy",
+    "nearest",
     "specs",
     "contracts",
+    "redaction",
     "hookspecs",
     "discovery",
     "tooling",
     "rollout",
     "cli",
 )
-# The core's own plugin declares components of every room by name; the package's front re-exports them lazily, and so
-# does the alias `atropos` with what was a room of the core.
-DOORS = ("plugin", "__init__", "__main__", "atropos")
+# The core's own plugin declares components of every room by name; the package's front re-exports them lazily.
+DOORS = ("plugin", "__init__", "__main__")
 # What an engine and a store of leases are handed has its type above their contracts; nothing may be added.
 UPWARDS_FOR_TYPES = {
     ("hermes_core.contracts.engine", "discovery"),
@@ -173,7 +174,8 @@ def test_a_circle_would_be_seen(tmp_path: Path, text: str):
 def test_a_front_that_imports_on_demand_is_above_nothing(tmp_path: Path):
     pack = tmp_path / "pack"
     pack.mkdir()
-    front = "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from pack.one import ONE\ndef __getattr__(name): ...\n"
+    typed = "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from pack.one import ONE\n"
+    front = f"{typed}__getattr__, __dir__ = lazy_exports(__name__, {{}})\n"
     (pack / "__init__.py").write_text(front, encoding="utf-8")
     (pack / "one.py").write_text("from pack import VERSION\nONE = VERSION\n", encoding="utf-8")
     (pack / "two.py").write_text("from pack import ONE\n", encoding="utf-8")

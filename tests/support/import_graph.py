@@ -32,10 +32,10 @@ class Module:
     def read(cls, path: Path, name: str) -> Module:
         """Read a file."""
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        is_front = path.name == "__init__.py"
-        package = name if is_front else name.rpartition(".")[0]
-        lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
-        return cls(is_front=is_front, imports=tuple(_imports(tree, package)), is_lazy=is_front and lazy)
+        is_init = path.name == "__init__.py"
+        package = name if is_init else name.rpartition(".")[0]
+        lazy = any(isinstance(node, ast.Assign) and "lazy_exports(" in ast.unparse(node.value) for node in tree.body)
+        return cls(is_front=is_init or lazy, imports=tuple(_imports(tree, package)), is_lazy=lazy)
 
 
 def _imports(tree: ast.AST, package: str) -> Iterator[Name]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hermes_core.nearest import did_you_mean
 from hermes_core.redaction import yaml_problem
 
 _FILE: Final = "ATROPOS_MODAL_PROFILES_FILE"
@@ -108,7 +108,6 @@ def _variable_name(name: str) -> str:
 
 
 def _near(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}? "
+    if guess := did_you_mean(word, known):
+        return f"{guess} "
     return f"known: {', '.join(known)}; " if known else ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
+
+from hermes_core.nearest import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -38,5 +39,5 @@ class CommandParser(argparse.ArgumentParser):
         option = next((word.partition("=")[0] for word in rest if word.startswith("-") and word != "--"), None)
         if option is None:
             return f"unexpected argument {rest[0]}"
-        near = difflib.get_close_matches(option, list(self._option_string_actions), 1)
-        return f"unknown argument {option}; did you mean {near[0]}?" if near else f"unknown argument {option}"
+        near = did_you_mean(option, self._option_string_actions)
+        return f"unknown argument {option}; {near}" if near else f"unknown argument {option}"

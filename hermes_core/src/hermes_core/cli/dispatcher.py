@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery import Registry
-    from hermes_core.discovery.settings import PluginSettings
 
 INTERRUPTED = 130
 
@@ -52,8 +52,8 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
     import importlib
 
     from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery.kinds import CORE_COMMANDS
-    from hermes_core.discovery.settings import PluginSettings
 
     plugin_options, rest = _take_global_options([*before, *after])
     settings = PluginSettings.from_environment(environ).with_options(plugin_options)
@@ -109,9 +109,9 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
 def _commands(options: list[str], environ: Mapping[str, str]) -> tuple[dict[str, str], HermesError | None]:
     """Return every command with its line of help, and why those of plugins are missing where the settings are wrong."""
     from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery.kinds import CORE_COMMANDS
     from hermes_core.discovery.loader import load_plugins_tolerantly
-    from hermes_core.discovery.settings import PluginSettings
 
     try:
         settings = PluginSettings.from_environment(environ).with_options(_take_global_options(options)[0])
@@ -195,16 +195,14 @@ def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str
 
 
 def _no_command(command: str, registry: Registry) -> HermesError:
-    import difflib
-
     from hermes_core.contracts.errors import UserError
     from hermes_core.discovery.failures import how_to_get
     from hermes_core.discovery.kinds import CORE_COMMANDS
     from hermes_core.discovery.suggestions import package_for
+    from hermes_core.nearest import did_you_mean
 
     known = [*CORE_COMMANDS, *registry.names("cli_command")]
-    near = difflib.get_close_matches(command, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
+    hint = did_you_mean(command, known, otherwise=f"commands: {', '.join(known)}")
     if package := package_for("cli_command", command):
         hint = how_to_get(package, registry.plugins)
     failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]

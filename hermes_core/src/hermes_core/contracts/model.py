@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from hermes_core.contracts.message import Message as Message  # noqa: PLC0414 - also a name of this module
+from hermes_core.contracts.task import Message as Message  # noqa: PLC0414 - also a name of this module
 
 if TYPE_CHECKING:
     from hermes_core.contracts.parsing import ToolCallParser

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.nearest import did_you_mean
 
 _SWITCH: Final = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -78,10 +79,7 @@ class PluginSettings:
 
 def _check_config(key: str, value: object, known: list[str]) -> None:
     if key not in known:
-        import difflib
-
-        near = difflib.get_close_matches(key, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        hint = did_you_mean(key, known, otherwise=f"known keys: {', '.join(known)}")
         raise ConfigError(f"unknown key {key!r} under 'plugins'", hint=hint)
     if key == "strict":
         is_right, wanted = isinstance(value, bool), "true or false"

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hermes_core.contracts.message import Message
 from hermes_core.specs import ACCESS_LEVELS, Access, Ref, require_inner_path
+
+Message = dict[str, Any]
+"""One chat message in OpenAI form: `role`, `content`, and `tool_calls` or `tool_call_id` where they apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,54 +21,34 @@ if TYPE_CHECKING:
     from hermes_core.discovery.option_secrets import mark_secrets, scrubber_for
     from hermes_core.discovery.records import PluginRecord, PluginState
     from hermes_core.discovery.registry import Registry
-
-_HOMES = {
-    "Component": "hermes_core.discovery.components",
-    "ComponentState": "hermes_core.discovery.components",
-    "EventProblem": "hermes_core.discovery.components",
-    "PluginRecord": "hermes_core.discovery.records",
-    "PluginSettings": "hermes_core.contracts.plugin_settings",
-    "PluginState": "hermes_core.discovery.records",
-    "Registry": "hermes_core.discovery.registry",
-    "load_plugins": "hermes_core.discovery.loader",
-}
+    from hermes_core.discovery.requirements import unmet_requirements, unreadable_requirements
+    from hermes_core.discovery.suggestions import known_names, package_for
+    from hermes_core.discovery.tasks import load_tasks
 
 __all__ = [
-    "CORE_DISTRIBUTION",
-    "KINDS",
-    "Component",
-    "ComponentState",
-    "EventProblem",
-    "OptionSchema",
-    "PluginRecord",
-    "PluginSettings",
-    "PluginState",
-    "Registry",
-    "conflict_text",
-    "contract_violations",
-    "diagnose",
-    "known_names",
-    "load_plugins",
-    "load_plugins_tolerantly",
-    "load_tasks",
-    "mark_secrets",
-    "package_for",
-    "scan_entry_points",
-    "scrubber_for",
-    "unmet_requirements",
-    "unreadable_requirements",
-]
+    "CORE_DISTRIBUTION", "KINDS", "Component", "ComponentState", "EventProblem", "OptionSchema", "PluginRecord",
+    "PluginSettings", "PluginState", "Registry", "conflict_text", "contract_violations", "diagnose",
+    "known_names", "load_plugins", "load_plugins_tolerantly", "load_tasks", "mark_secrets", "package_for",
+    "scan_entry_points", "scrubber_for", "unmet_requirements", "unreadable_requirements",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_core.discovery' has no attribute {name!r}")
-    import importlib
-
-    value: object = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".components": "Component ComponentState EventProblem",
+        ".conformance": "contract_violations",
+        ".doctor": "diagnose",
+        ".failures": "conflict_text",
+        ".kinds": "KINDS",
+        ".loader": "load_plugins load_plugins_tolerantly",
+        ".metadata": "CORE_DISTRIBUTION scan_entry_points",
+        ".option_schema": "OptionSchema",
+        ".option_secrets": "mark_secrets scrubber_for",
+        ".records": "PluginRecord PluginState",
+        ".registry": "Registry",
+        ".requirements": "unmet_requirements unreadable_requirements",
+        ".suggestions": "known_names package_for",
+        ".tasks": "load_tasks",
+        "hermes_core.contracts.plugin_settings": "PluginSettings",
+    },
+)

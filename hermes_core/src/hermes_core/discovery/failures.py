@@ -10,6 +10,7 @@ from hermes_core.discovery.components import Component
 from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.suggestions import known_names, package_for
+from hermes_core.nearest import nearest_names
 
 _OUT_OF_ORDER: Final = {PluginState.FAILED, PluginState.INCOMPATIBLE, PluginState.BLOCKED}
 _LIST: Final = "hermes-core plugins list --load"
@@ -54,8 +55,6 @@ def missing_preference(kind: str, name: str, preferred: str, plugins: Iterable[P
 
 def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[PluginRecord]) -> UnknownComponentError:
     """Name near matches, the package that would bring it, and the plugins that might have but did not load."""
-    import difflib
-
     known = sorted(known)
     owner, _, bare = name.rpartition(":")
     out = [plugin for plugin in plugins if plugin.state in _OUT_OF_ORDER]
@@ -67,7 +66,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     if out:
         lines = "".join(f"\n    {plugin.id} is {_why(plugin)}" for plugin in out)
         found += f"\n  not loaded, so it may be missing for that:{lines}"
-    near = difflib.get_close_matches(bare.lower(), known, 3)
+    near = nearest_names(bare.lower(), known, 3)
     package = package_for(kind, bare)
     every = f"\n    all names: {_LIST} --json" if len(known) > _FEW else ""
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
@@ -93,14 +92,12 @@ def how_to_get(package: str, plugins: Iterable[PluginRecord]) -> str:
 
 
 def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, out: Sequence[PluginRecord]) -> str:
-    import difflib
-
     if package is not None and any(plugin.found.distribution == package for plugin in out):
         return how_to_get(package, out)
     if package is None and near:
         owners = sorted({owner for one in near if (owner := package_for(kind, one))})
         return f"did you mean {' or '.join(near)}?" + (f" From {' and '.join(owners)}" if owners else "")
-    if package is None and (others := difflib.get_close_matches(name, known_names(kind), 1)):
+    if package is None and (others := nearest_names(name, known_names(kind))):
         name, package = others[0], package_for(kind, others[0])
         return f"did you mean {name}? It is in {package}: pip install {package}"
     if package is not None:

@@ -10,6 +10,7 @@ from typing import Final
 import pluggy
 
 from hermes_core import hookspecs
+from hermes_core.nearest import did_you_mean
 
 PROJECT: Final = "hermes_core"
 
@@ -70,11 +71,8 @@ class HookManager(pluggy.PluginManager):
             raise BadPluginError(f"{name} is not marked; write @hookimpl (from hermes_core) above it")
 
     def _nearest(self, hook: str) -> str:
-        import difflib
-
         known = [name for name in self.hook.__dict__ if self._has_spec(name)]
-        near = difflib.get_close_matches(hook, known, 1)
-        return f"did you mean {near[0]!r}?" if near else f"known hooks: {', '.join(sorted(known))}"
+        return did_you_mean(hook, known, otherwise=f"known hooks: {', '.join(sorted(known))}")
 
 
 WHERE_ASYNC_BELONGS: Final = (

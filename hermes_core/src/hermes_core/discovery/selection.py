@@ -9,6 +9,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.metadata import normalise
 from hermes_core.discovery.records import LOCAL, FoundPlugin
+from hermes_core.nearest import did_you_mean
 
 
 def matches(name: str, plugin: FoundPlugin) -> bool:
@@ -84,9 +85,6 @@ def _local(item: str) -> FoundPlugin:
 
 
 def _nearest(name: str, plugins: Sequence[FoundPlugin]) -> str:
-    import difflib
-
     known = list(dict.fromkeys(word for p in plugins for word in (p.distribution, p.name)))
-    near = difflib.get_close_matches(normalise(name), known, 1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}known plugins: {', '.join(plugin.id for plugin in plugins) or 'none'}"
+    every = f"known plugins: {', '.join(plugin.id for plugin in plugins) or 'none'}"
+    return f"{did_you_mean(normalise(name), known)} {every}".lstrip()

@@ -10,6 +10,7 @@ from hermes_core.contracts.errors import BrokenComponentError, ConfigError, Herm
 from hermes_core.discovery.components import Component, ComponentState
 from hermes_core.discovery.conformance import contract_violations, import_target, resolve
 from hermes_core.discovery.option_schema import OptionSchema
+from hermes_core.nearest import did_you_mean
 from hermes_core.redaction.scrubber import SecretScrubber
 from hermes_core.redaction.secrets import find_secrets, redact, redact_text
 from hermes_core.specs import ComponentSpec
@@ -123,10 +124,8 @@ def _option_names(model: Any) -> list[str]:
 
 
 def _guess(name: str, names: Sequence[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]!r}? " if near else ""
+    guess = did_you_mean(name, names)
+    return f"{guess} " if guess else ""
 
 
 def _known_options(names: Sequence[str], where: str = "") -> str:

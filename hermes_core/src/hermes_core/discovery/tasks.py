@@ -11,6 +11,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
 from hermes_core.discovery.failures import how_to_get
 from hermes_core.discovery.traces import plugin_error
+from hermes_core.nearest import nearest_names
 
 if TYPE_CHECKING:
     from hermes_core.discovery.registry import Registry
@@ -86,13 +87,10 @@ def _nothing_valid(path: Path, problems: Iterable[TaskProblem]) -> ConfigError:
 
 def _neighbours(path: Path) -> str:
     """Suggest what lies near a path that does not exist."""
-    import difflib
-
     parent = path.parent
     if not parent.is_dir():
         return f"the folder {parent} does not exist either"
     names = [entry.name for entry in parent.iterdir() if entry.is_dir() or entry.suffix == ".jsonl"]
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
-    if near:
+    if near := nearest_names(path.name, names):
         return f"did you mean {parent / near[0]}?"
     return f"{parent} has {', '.join(sorted(names)[:6]) or 'no task files'}"

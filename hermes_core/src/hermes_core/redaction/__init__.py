@@ -22,19 +22,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "WITHHELD",
-    "SecretScrubber",
-    "comparable_values",
-    "find_secrets",
-    "find_withheld",
-    "quote_value",
-    "redact",
-    "redact_address",
-    "redact_at",
-    "redact_text",
-    "strip_secrets",
-    "yaml_problem",
-]
+    "WITHHELD", "SecretScrubber", "comparable_values", "find_secrets", "find_withheld", "quote_value", "redact",
+    "redact_address", "redact_at", "redact_text", "strip_secrets", "yaml_problem",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

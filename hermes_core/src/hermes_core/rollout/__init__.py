@@ -20,38 +20,16 @@ if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime, merge_sandbox_spec
     from hermes_core.rollout.seals import Seal, all_verifiers, hash_files
     from hermes_core.rollout.sync_context import SyncToolContext
+    from hermes_core.rollout.tool_runtime import FindTool
     from hermes_core.rollout.workers import WorkerThreads
 
 __all__ = [
-    "Agent",
-    "AgentLoop",
-    "GroupPlan",
-    "ParsedReply",
-    "PluginEscapeError",
-    "RolloutContext",
-    "RolloutLimits",
-    "RolloutRecord",
-    "RolloutSpec",
-    "Runtime",
-    "Seal",
-    "SyncToolContext",
-    "ToolDispatcher",
-    "WorkerThreads",
-    "all_verifiers",
-    "artifacts_for",
-    "copy_tree",
-    "error_location",
-    "failed_outcome",
-    "guard_plugin_call",
-    "hash_files",
-    "least_access",
-    "merge_sandbox_spec",
-    "parse_reply",
-    "require_own_place",
-    "run_rollout",
-    "supply_lease_store",
-    "truncation_notice",
-]
+    "Agent", "AgentLoop", "FindTool", "GroupPlan", "ParsedReply", "PluginEscapeError", "RolloutContext",
+    "RolloutLimits", "RolloutRecord", "RolloutSpec", "Runtime", "Seal", "SyncToolContext", "ToolDispatcher",
+    "WorkerThreads", "all_verifiers", "artifacts_for", "copy_tree", "error_location", "failed_outcome",
+    "guard_plugin_call", "hash_files", "least_access", "merge_sandbox_spec", "parse_reply", "require_own_place",
+    "run_rollout", "supply_lease_store", "truncation_notice",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -70,6 +48,7 @@ __getattr__, __dir__ = lazy_exports(
         ".runtime": "Runtime merge_sandbox_spec",
         ".seals": "Seal all_verifiers hash_files",
         ".sync_context": "SyncToolContext",
+        ".tool_runtime": "FindTool",
         ".workers": "WorkerThreads",
     },
 )

@@ -17,7 +17,7 @@ from hermes_core.contracts.tool import ToolResult
 from hermes_core.rollout.boundary import PluginEscapeError
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.runtime import Runtime, run_uncancelled
+from hermes_core.rollout.runtime import Runtime
 from hermes_core.rollout.tool_runtime import BoundTool
 from hermes_core.tooling.arguments import ArgumentsError, unknown_tool_answer
 

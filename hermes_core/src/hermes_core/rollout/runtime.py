@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task

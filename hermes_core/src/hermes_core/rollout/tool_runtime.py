@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.contracts.tool import RuntimeService, Tool, ToolContext, ToolResult
-from hermes_core.rollout.boundary import contain
+from hermes_core.rollout.boundary import guard_plugin_call
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import ToolSpec
@@ -36,10 +36,12 @@ class BoundTool:
     async def invoke(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Call it; raises what the tool raises."""
         if self._is_async:
-            result: Any = await contain(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
+            result: Any = await guard_plugin_call(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
         else:
             sync = SyncToolContext(context)
-            result = await contain(self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync)))
+            result = await guard_plugin_call(
+                self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
+            )
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
                 f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
@@ -86,4 +88,4 @@ class ToolRuntime:
         async with AsyncExitStack() as stack:
             # All are named before the first is waited for: meanwhile another rollout may ask for one more.
             for service in self._services.values():
-                stack.push_async_callback(contain, service.release(rollout_id, sandbox_id))
+                stack.push_async_callback(guard_plugin_call, service.release(rollout_id, sandbox_id))

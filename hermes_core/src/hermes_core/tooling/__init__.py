@@ -13,16 +13,9 @@ if TYPE_CHECKING:
     from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
 
 __all__ = [
-    "ArgumentsError",
-    "ResultBudget",
-    "ToolSelection",
-    "expand_home",
-    "prepare_arguments",
-    "resolve_toolset",
-    "scratch_directory",
-    "select_tools",
-    "validate_toolset",
-]
+    "ArgumentsError", "ResultBudget", "ToolSelection", "expand_home", "prepare_arguments", "resolve_toolset",
+    "scratch_directory", "select_tools", "validate_toolset",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -6,11 +6,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import BrokenComponentError
+from hermes_core.nearest import nearest_names
 from hermes_core.specs import ToolSpec
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def prepare_arguments(spec: ToolSpec, text: str) -> dict[str, Any]:
 
 def unknown_tool_answer(name: str, available: Sequence[str]) -> str:
     """Answer a call of a tool that does not exist or was not offered."""
-    near = get_close_matches(name, available, n=3, cutoff=0.5)
+    near = nearest_names(name, available, 3)
     guess = f" Did you mean {' or '.join(near)}?" if near else ""
     offer = f"Available tools: {', '.join(available)}." if available else "No tools are available."
     return f"Unknown tool {_shorten(name)}.{guess} {offer}"
@@ -235,7 +235,7 @@ def _type_hint(schema: Any, name: str) -> str:
 def _nearest(name: str, known: list[str]) -> str:
     if not known:
         return " (it takes no arguments)"
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    near = nearest_names(name, known)
     return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(known)})"
 
 

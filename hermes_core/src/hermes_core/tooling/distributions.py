@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.nearest import did_you_mean
 
 _SEVEN: Final = ("web", "vision", "image_gen", "terminal", "file", "moa", "browser")
 
@@ -37,9 +37,8 @@ def draw_toolsets(distribution: str, rng: random.Random) -> tuple[str, ...]:
     """Draw each toolset of a distribution on its own; when none is drawn, the most probable one is taken."""
     table = DISTRIBUTIONS.get(distribution)
     if table is None:
-        near = get_close_matches(distribution, DISTRIBUTIONS, n=3, cutoff=0.5)
         known = ", ".join(sorted(DISTRIBUTIONS))
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose one of: {known}"
+        hint = did_you_mean(distribution, DISTRIBUTIONS, otherwise=f"choose one of: {known}", most=3)
         raise ConfigError(f"unknown distribution {distribution!r}; known are {known}", hint=hint)
     # One number per toolset in table order, drawn or not: a draw depends on the seed alone.
     drawn = tuple(name for name, percent in table.items() if rng.random() * 100 < percent)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.discovery import Registry
+from hermes_core.nearest import did_you_mean
 from hermes_core.specs import ToolsetSpec, ToolSpec
 from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
 
@@ -70,6 +70,6 @@ def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
 
 def _unknown(registry: Registry, name: str) -> ConfigError:
     known = sorted({*registry.names("toolset"), *_group_by_toolset(registry), "all"})
-    near = get_close_matches(name, [*known, *LEGACY_NAMES, *registry.names("tool")], n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "run: hermes-core plugins list"
+    near = [*known, *LEGACY_NAMES, *registry.names("tool")]
+    hint = did_you_mean(name, near, otherwise="run: hermes-core plugins list", most=3)
     return ConfigError(f"unknown toolset {name!r}; known are {', '.join(known)}", hint=hint)

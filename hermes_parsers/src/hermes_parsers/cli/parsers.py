@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hermes_core.contracts.plugin_settings import PluginSettings
-    from hermes_core.discovery import Registry
+    from hermes_core.discovery import PluginSettings, Registry
     from hermes_core.specs import Declaration
 
 

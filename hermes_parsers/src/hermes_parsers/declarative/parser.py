@@ -6,12 +6,15 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
-from hermes_parsers.declarative.patterns.delimiters import Delimiter
 from hermes_parsers.declarative.errors import TemplateError
+from hermes_parsers.declarative.patterns.delimiters import Delimiter
 from hermes_parsers.declarative.regions import RegionReader, Regions
 from hermes_parsers.declarative.stream import TemplateStream
 from hermes_parsers.declarative.template import CallField, ResponseTemplate, TextField
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_other_text
+from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
+from hermes_parsers.engine.scanning.closed_blocks import unread_reason
+from hermes_parsers.engine.scanning.parser import ScanningParser
 from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNCLOSED, Draft, Marks, Scan, Wait, skip_space
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hermes_parsers.declarative.patterns.delimiters import Delimiter
 from hermes_parsers.declarative.template import TextField
-from hermes_parsers.engine.reader import FormatReader
+from hermes_parsers.engine.scanning.reader import FormatReader
 from hermes_parsers.engine.scanning.scan import Marks, Scan, Wait, sees
 
 

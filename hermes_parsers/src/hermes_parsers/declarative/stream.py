@@ -9,7 +9,7 @@ from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.declarative.regions import RegionReader
 from hermes_parsers.declarative.template import TextField
 from hermes_parsers.engine.scanning.scan import Marks
-from hermes_parsers.engine.spans import Span
+from hermes_parsers.engine.scanning.spans import Span
 from hermes_parsers.engine.scanning.stream import ScanStream
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
+from hermes_core.nearest import did_you_mean
 from hermes_parsers.declarative.bodies.body import Body, call_body
 from hermes_parsers.declarative.errors import TemplateError, fault
 from hermes_parsers.declarative.patterns.delimiters import Delimiter, cores, delimiter, nodes_of, without_space
@@ -113,9 +113,8 @@ def _older(name: str) -> TemplateError:
 def _refuse_unknown(place: str, given: Mapping[Any, Any], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
-            near = get_close_matches(str(key), known, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise TemplateError(f"{place} has no key {key!r}", hint=f"{hint}known keys: {', '.join(known)}")
+            hint = f"{did_you_mean(str(key), known)} known keys: {', '.join(known)}".lstrip()
+            raise TemplateError(f"{place} has no key {key!r}", hint=hint)
 
 
 def _check_fields(place: str, fields: Mapping[str, Any]) -> None:

@@ -7,9 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
-from hermes_parsers.coercion import parameter_schemas
-from hermes_parsers.engine.reader import ScanningParser
-from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
 from hermes_parsers.engine.scanning.parser import ScanningParser
@@ -19,6 +16,7 @@ from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.fast_path import QuickCall, QuickReader
 from hermes_parsers.markup.reader import CallReader
 from hermes_parsers.markup.source import IncompleteError, Source
+from hermes_parsers.schemas import parameter_schemas
 from hermes_parsers.writing import dumps
 
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit, parameter_schemas
-from hermes_parsers.engine.reader import FormatReader
+from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit
+from hermes_parsers.engine.scanning.reader import FormatReader
 from hermes_parsers.engine.scanning.scan import Draft
 from hermes_parsers.markup.call import Call, Parameter
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.source import Source
 from hermes_parsers.markup.values import BodyReader
+from hermes_parsers.schemas import parameter_schemas
 from hermes_parsers.writing import dumps
 
 Declared = Literal["text", "json"]

@@ -28,30 +28,11 @@ if TYPE_CHECKING:
     from hermes_tools.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema, build_tool_registry
 
 __all__ = [
-    "OWNERS",
-    "APIServerConfig",
-    "AgentEnv",
-    "AgentEnvConfig",
-    "AgentResult",
-    "AtroposAgent",
-    "BaseEnvConfig",
-    "EvalHandlingEnum",
-    "HermesAgentBaseEnv",
-    "HermesAgentEnvConfig",
-    "HermesAgentLoop",
-    "ScoredDataGroup",
-    "ScoredDataItem",
-    "ServerBaseline",
-    "Tool",
-    "ToolCall",
-    "ToolContext",
-    "ToolError",
-    "ToolRegistry",
-    "ToolResult",
-    "ToolSchema",
-    "bridged",
-    "build_tool_registry",
-]
+    "OWNERS", "APIServerConfig", "AgentEnv", "AgentEnvConfig", "AgentResult", "AtroposAgent", "BaseEnvConfig",
+    "EvalHandlingEnum", "HermesAgentBaseEnv", "HermesAgentEnvConfig", "HermesAgentLoop", "ScoredDataGroup",
+    "ScoredDataItem", "ServerBaseline", "Tool", "ToolCall", "ToolContext", "ToolError", "ToolRegistry",
+    "ToolResult", "ToolSchema", "bridged", "build_tool_registry",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

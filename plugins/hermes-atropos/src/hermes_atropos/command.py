@@ -19,7 +19,7 @@ from hermes_atropos.compat import APIServerConfig
 from hermes_atropos.config import nearest
 from hermes_atropos.config_redaction import redact_config
 from hermes_atropos.environment import Environment
-from hermes_core.cli.signals import end_signals
+from hermes_core.cli import end_signals
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
 from hermes_core.redaction import quote_value, redact
 from hermes_runner import load_config

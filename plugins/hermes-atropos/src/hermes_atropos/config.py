@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, Self
@@ -13,6 +12,7 @@ from hermes_atropos.compat import BaseEnvConfig, is_reasoning
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings
+from hermes_core.nearest import did_you_mean
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Ref
 from hermes_core.tooling import ResultBudget
@@ -200,5 +200,4 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
 def nearest(key: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known key, or all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(names)}"
+    return did_you_mean(key, names, otherwise=f"known keys: {', '.join(names)}")

@@ -23,8 +23,7 @@ from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.sandbox import RootBackend
 from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.tool_runtime import FindTool
+from hermes_core.rollout import FindTool, Runtime
 from hermes_core.specs import Ref
 from hermes_models import NopModel
 

@@ -244,7 +244,7 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
 
     async def _play_rollout(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)
-        outcome = self._workshop.discretion.outcome(await self._run(place, model))
+        outcome = self._workshop.scrubber.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settle(outcome))
         item_play = ITEM.get()
         if item_play is not None:

@@ -23,24 +23,10 @@ if TYPE_CHECKING:
     from hermes_models.serving.until_stopped import serve_until_stopped
 
 __all__ = [
-    "CHECK_TIMEOUT",
-    "ROLLOUT_HEADER",
-    "HttpAnswer",
-    "HttpChannel",
-    "HttpOptions",
-    "NopModel",
-    "OpenAIChatClient",
-    "OracleModel",
-    "RequestRefusal",
-    "ServerAddress",
-    "check_listed",
-    "create_model",
-    "decode_json",
-    "embedded_status",
-    "rollout_headers",
-    "serve_application",
-    "serve_until_stopped",
-]
+    "CHECK_TIMEOUT", "ROLLOUT_HEADER", "HttpAnswer", "HttpChannel", "HttpOptions", "NopModel",
+    "OpenAIChatClient", "OracleModel", "RequestRefusal", "ServerAddress", "check_listed", "create_model",
+    "decode_json", "embedded_status", "rollout_headers", "serve_application", "serve_until_stopped",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from hermes_pool.statistics import PoolStats, WaitTimes
 
 __all__ = [
-    "HostStartTimeoutError",
-    "OptionNames",
-    "PoolOptions",
-    "PoolStats",
-    "Slot",
-    "SlotPool",
-    "SlotPoolConfig",
-    "SlotState",
-    "SlotUnavailable",
-    "SlotUnavailableError",
-    "WaitTimes",
-]
+    "HostStartTimeoutError", "OptionNames", "PoolOptions", "PoolStats", "Slot", "SlotPool", "SlotPoolConfig",
+    "SlotState", "SlotUnavailable", "SlotUnavailableError", "WaitTimes",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

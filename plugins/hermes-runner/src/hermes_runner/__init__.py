@@ -17,29 +17,10 @@ if TYPE_CHECKING:
     from hermes_runner.tasks.check import NOTHING, SOLUTION, TaskCheck, check_task
 
 __all__ = [
-    "DEFAULT_POLICY",
-    "NOTHING",
-    "SOLUTION",
-    "Action",
-    "JsonlFile",
-    "LocalEngine",
-    "OutputFolder",
-    "Player",
-    "PluginConfig",
-    "Policy",
-    "Recorder",
-    "Run",
-    "RunConfig",
-    "RunResult",
-    "Scheduler",
-    "TaskCheck",
-    "check_task",
-    "is_embedded",
-    "load_config",
-    "plan_groups",
-    "plan_rollouts",
-    "replacement_outcome",
-]
+    "DEFAULT_POLICY", "NOTHING", "SOLUTION", "Action", "JsonlFile", "LocalEngine", "OutputFolder", "Player",
+    "PluginConfig", "Policy", "Recorder", "Run", "RunConfig", "RunResult", "Scheduler", "TaskCheck",
+    "check_task", "is_embedded", "load_config", "plan_groups", "plan_rollouts", "replacement_outcome",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,6 +12,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.run_backends import RunBackends
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import OptionSchema, PluginSettings
+from hermes_core.nearest import did_you_mean
 from hermes_core.redaction import WITHHELD, find_withheld, quote_value, yaml_problem
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
@@ -294,5 +294,4 @@ def _show_input(problem: Any) -> str:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"
+    return "; " + did_you_mean(key, known, otherwise=f"known keys: {', '.join(sorted(known))}")

@@ -15,13 +15,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.leases.file_store import FileLeaseStore
     from hermes_sandbox.opening import open_sandbox
 
-__all__ = [
-    "FileLeaseStore",
-    "LeaseBook",
-    "SandboxReclaimer",
-    "default_lease_dir",
-    "open_sandbox",
-]
+__all__ = ["FileLeaseStore", "LeaseBook", "SandboxReclaimer", "default_lease_dir", "open_sandbox"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

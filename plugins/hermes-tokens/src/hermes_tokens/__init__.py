@@ -21,22 +21,10 @@ if TYPE_CHECKING:
     from hermes_tokens.training_group import TrainingGroup, TrainingItem
 
 __all__ = [
-    "AppendRule",
-    "ChatTokenizer",
-    "Exchange",
-    "FinishReason",
-    "GenerateClient",
-    "GenerateRequest",
-    "Generated",
-    "RecordingProxy",
-    "TokenIds",
-    "TokenModel",
-    "TrainingGroup",
-    "TrainingItem",
-    "check_exactness",
-    "create_generate_client",
-    "prove_template",
-]
+    "AppendRule", "ChatTokenizer", "Exchange", "FinishReason", "GenerateClient", "GenerateRequest", "Generated",
+    "RecordingProxy", "TokenIds", "TokenModel", "TrainingGroup", "TrainingItem", "check_exactness",
+    "create_generate_client", "prove_template",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

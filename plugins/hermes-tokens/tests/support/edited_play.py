@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import ModelServerError
 from hermes_core.contracts.model import Conversation, Message, ModelRequest, ToolSchemas
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.exactness import Exchange, check_exactness
 from hermes_tokens.generation import Generated, GenerateRequest
 from hermes_tokens.tokenizer import ChatTokenizer
 

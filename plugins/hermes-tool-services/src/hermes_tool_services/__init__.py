@@ -19,17 +19,9 @@ if TYPE_CHECKING:
     from hermes_tool_services.tool_server.server import ToolServer
 
 __all__ = [
-    "ArtifactRefusedError",
-    "ExecutionResult",
-    "SandboxToolBackend",
-    "ToolBackend",
-    "ToolExecutor",
-    "ToolExecutorClient",
-    "ToolExecutorConfig",
-    "ToolServer",
-    "ToolServerClient",
-    "TrajectoryToolClient",
-]
+    "ArtifactRefusedError", "ExecutionResult", "SandboxToolBackend", "ToolBackend", "ToolExecutor",
+    "ToolExecutorClient", "ToolExecutorConfig", "ToolServer", "ToolServerClient", "TrajectoryToolClient",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

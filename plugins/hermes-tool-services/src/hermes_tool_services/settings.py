@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.nearest import did_you_mean, nearest_names
 from hermes_core.redaction import quote_value
 from hermes_core.specs import Ref
 from hermes_tool_services.executor.config import ToolExecutorConfig
@@ -141,7 +141,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = [*_NOMAD, *_CONFIG, *_OWN]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = nearest_names(name, known)
             hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known: {', '.join(PREFIX + key for key in known)}"
             raise ConfigError(f"there is no variable {PREFIX}{name}", hint=hint)
 
@@ -161,11 +161,8 @@ def _check_keys(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
     for key in fields:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            raise ConfigError(
-                f"--sandbox has no key {key!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}",
-            )
+            hint = did_you_mean(key, known, otherwise=f"known keys: {', '.join(sorted(known))}")
+            raise ConfigError(f"--sandbox has no key {key!r}", hint=hint)
     return fields
 
 

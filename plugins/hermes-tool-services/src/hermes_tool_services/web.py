@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hmac
 import ipaddress
 import json
@@ -15,6 +14,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
+from hermes_core.nearest import nearest_names
 from hermes_pool import SlotUnavailableError
 from hermes_tool_services.executor.artifacts import ArtifactRefusedError
 
@@ -95,7 +95,7 @@ def _invalid(error: ValidationError, kind: type[BaseModel]) -> RefusedRequestErr
     texts = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5]]
     known = list(kind.model_fields)
     unknown = [str(problem["loc"][-1]) for problem in problems if problem["type"] == "extra_forbidden"]
-    near = [name for field in unknown for name in difflib.get_close_matches(field, known, 1)]
+    near = [name for field in unknown for name in nearest_names(field, known)]
     hint = f"did you mean {near[0]!r}?" if near else f"fields: {', '.join(known)}"
     return RefusedRequestError(422, "; ".join(texts), hint=hint)
 

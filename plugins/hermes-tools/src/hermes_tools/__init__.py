@@ -21,18 +21,9 @@ if TYPE_CHECKING:
     from hermes_tools.terminal import TerminalTool
 
 __all__ = [
-    "TOOLS",
-    "ProcessRegistry",
-    "ProcessSession",
-    "ProcessTool",
-    "ReadFileTool",
-    "RolloutProcesses",
-    "TerminalStatefulTool",
-    "TerminalTool",
-    "TmuxTool",
-    "process_limit_note",
-    "shorten_output",
-]
+    "TOOLS", "ProcessRegistry", "ProcessSession", "ProcessTool", "ReadFileTool", "RolloutProcesses",
+    "TerminalStatefulTool", "TerminalTool", "TmuxTool", "process_limit_note", "shorten_output",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
-from hermes_parsers.engine.reader import FormatReader
+from hermes_parsers.engine.scanning.reader import FormatReader
 from hermes_parsers.engine.scanning.stream import ScanStream
 
 if TYPE_CHECKING:

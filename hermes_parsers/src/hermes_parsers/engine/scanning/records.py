@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.parsing import ParseAttempt, ParsedCall, ParseResult, ParseSegment
 from hermes_parsers.engine.scanning.scan import Draft
-from hermes_parsers.engine.spans import Span
+from hermes_parsers.engine.scanning.spans import Span
 
 _new: Final = object.__new__
 _status: Final[Any] = ParseAttempt.__dict__["status"].__set__

@@ -18,11 +18,11 @@ from hermes_core.contracts.parsing import (
     ParseResult,
     ToolSchema,
 )
-from hermes_parsers.engine.scanning.records import attempt_of, build_call, build_result, segment_of, text_only
-from hermes_parsers.engine.reader import FormatReader
-from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
-from hermes_parsers.engine.spans import Span, SpanQuotes
+from hermes_parsers.engine.scanning.reader import FormatReader
 from hermes_parsers.engine.scanning.reasoning_marks import THINK
+from hermes_parsers.engine.scanning.records import attempt_of, build_call, build_result, segment_of, text_only
+from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
+from hermes_parsers.engine.scanning.spans import Span, SpanQuotes
 from hermes_parsers.engine.scanning.unclosed_reasoning import end_of_unclosed
 
 _SPACES: Final = re.compile(r"\s*+").match

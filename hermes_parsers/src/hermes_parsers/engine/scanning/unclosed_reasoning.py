@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from hermes_parsers.engine.scanning.quoted_marks import Quotes
-from hermes_parsers.engine.reader import FormatReader
+from hermes_parsers.engine.scanning.reader import FormatReader
 from hermes_parsers.engine.scanning.scan import Draft, Scan
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.engine.scanning.parser import ScanningParser
 from hermes_parsers.engine.scanning.scan import Scan, Wait, cut
-from hermes_parsers.engine.spans import Span
+from hermes_parsers.engine.scanning.spans import Span
 from hermes_parsers.engine.scanning.stream import ScanStream
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.engine.scanning.scan import INVALID_JSON, REPAIRED, SPACE, Draft, Scan, Wait
-from hermes_parsers.engine.spans import Span
+from hermes_parsers.engine.scanning.spans import Span
 from hermes_parsers.engine.scanning.stream import ScanStream
 
 if TYPE_CHECKING:

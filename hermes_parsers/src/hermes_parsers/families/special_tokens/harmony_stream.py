@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.engine.scanning.scan import MISSING_NAME, SPACE, TRUNCATED, Draft, cut, skip_space
-from hermes_parsers.engine.spans import Span
+from hermes_parsers.engine.scanning.spans import Span
 from hermes_parsers.engine.scanning.stream import ScanStream
 from hermes_parsers.families.special_tokens.named_json import END, SPACES, wait
 

@@ -9,13 +9,7 @@ if TYPE_CHECKING:
     from hermes_atropos.agent.agent import AtroposAgent
     from hermes_atropos.agent.results import AgentConfig, AgentResult, AgentStep, SequenceData
 
-__all__ = [
-    "AgentConfig",
-    "AgentResult",
-    "AgentStep",
-    "AtroposAgent",
-    "SequenceData",
-]
+__all__ = ["AgentConfig", "AgentResult", "AgentStep", "AtroposAgent", "SequenceData"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

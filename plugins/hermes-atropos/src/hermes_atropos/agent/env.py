@@ -19,15 +19,14 @@ from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor,
 from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
 from hermes_atropos.groups.planning import Place
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
-from hermes_core.redaction.secrets import redact_address
-from hermes_core.discovery.suggestions import package_for
-from hermes_core.rollout import GroupPlan, run_rollout
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import run_uncancelled
+from hermes_core.discovery import package_for
+from hermes_core.redaction import redact_address
+from hermes_core.rollout import GroupPlan, RolloutContext, run_rollout
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling import ToolSelection, resolve_toolset, validate_toolset
 from hermes_tools.agent_tools import InstalledTool, ToolRegistry, build_tool_registry

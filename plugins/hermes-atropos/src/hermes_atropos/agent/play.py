@@ -21,12 +21,17 @@ from hermes_core.contracts.model import ModelClient, RequestedCall, encode
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout import RolloutSpec, Runtime
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.dispatch import ToolDispatcher
-from hermes_core.rollout.record import RolloutRecord
-from hermes_tools.agent_tools.results import clamp_timeout, parse_result, result_for, without_policy
-from hermes_tools.agent_tools.registry import execute_tool
+from hermes_core.rollout import RolloutContext, RolloutRecord, RolloutSpec, Runtime, ToolDispatcher
+from hermes_tools.agent_tools import (
+    Tool,
+    ToolCall,
+    ToolResult,
+    clamp_timeout,
+    execute_tool,
+    parse_result,
+    result_for,
+    without_policy,
+)
 
 PLAY: Final = "hermes_atropos.agent.play"
 """Where a rollout's `context.state` holds its `AgentPlay`, for the verification that follows."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hermes_atropos.agent.workbench import Workbench
 from hermes_atropos.author_code.own_rollouts import OwnRollouts
-from hermes_tools.agent_tools.tool import ToolCall, ToolResult
 from hermes_core.contracts.errors import ConfigError
 from hermes_tools.agent_tools import ToolCall, ToolResult, result_for
 

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hermes_atropos import AgentResult
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import BridgedContext
 from hermes_atropos.author_code.own_rollouts import OWN, OwnRollouts
@@ -17,12 +16,10 @@ from hermes_atropos.model_servers.request_fields import with_reasoning
 from hermes_atropos.model_servers.servers import ManagedSession, Servers
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
+from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.task import Task
-from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.loop import AgentLoop
-from hermes_core.rollout.record import RolloutRecord
-from hermes_core.tooling.selection import ToolSelection
+from hermes_core.rollout import AgentLoop, GroupPlan, RolloutContext, RolloutLimits, RolloutRecord, RolloutSpec
+from hermes_core.tooling import ToolSelection
 
 
 class HermesAgentLoop:

@@ -7,10 +7,8 @@ from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from hermes_core.rollout import Runtime
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.runtime import override
-from hermes_core.tooling.selection import ToolSelection
+from hermes_core.rollout import RolloutContext, Runtime, merge_sandbox_spec
+from hermes_core.tooling import ToolSelection
 
 OWN: Final[ContextVar[OwnRollouts | None]] = ContextVar("hermes_core_atropos_own", default=None)
 """Whose code is running: set while an environment serves, processes or evaluates."""
@@ -51,7 +49,7 @@ class OwnRollouts:
         """Return the context of a task id; the first call opens its sandbox."""
         if task_id not in self._open:
             stack = AsyncExitStack()
-            spec = override(self.runtime.sandbox_spec, {}, rollout_id=task_id)
+            spec = merge_sandbox_spec(self.runtime.sandbox_spec, {}, rollout_id=task_id)
             sandbox = await stack.enter_async_context(self.runtime.open_sandbox(spec))
             context = RolloutContext(self.runtime, rollout_id=task_id, sandbox=sandbox)
             self._open[task_id] = context, stack

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from hermes_atropos import AgentResult
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import reward_of
 from hermes_atropos.model_servers.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
+from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
 from hermes_core.specs import Ref, VerifierSpec
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_atropos import AgentResult
+from hermes_core.contracts.rollout import AgentResult
 
 
 class Node(dict[str, Any]):

@@ -24,7 +24,7 @@ from hermes_core.contracts.errors import ConfigError, ModelError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import ModelSession
-from hermes_core.rollout.interpretation import ParsedReply, parse_reply
+from hermes_core.rollout import ParsedReply, parse_reply
 
 _NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model", "skip_reasoning", "timeout"})
 

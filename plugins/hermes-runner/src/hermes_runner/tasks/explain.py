@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
+from hermes_core.nearest import did_you_mean
 from hermes_core.redaction import redact_at
 
 _SHOWN = 4
@@ -28,8 +28,7 @@ def explain(error: ValidationError, known: dict[str, Sequence[str]]) -> str:
 def unknown_key(key: str, keys: Iterable[str]) -> str:
     """Say that a key is unknown, and which one may have been meant."""
     keys = list(keys)
-    near = difflib.get_close_matches(key, keys, n=1)
-    return f"unknown key {key!r}, " + (f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}")
+    return f"unknown key {key!r}, " + did_you_mean(key, keys, otherwise=f"known keys: {', '.join(keys)}")
 
 
 def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:

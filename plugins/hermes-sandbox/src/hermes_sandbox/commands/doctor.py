@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.contracts.run_backends import RunBackends
     from hermes_core.contracts.sandbox import SandboxSpec
-    from hermes_core.discovery import Registry
+    from hermes_core.discovery import PluginSettings, Registry
     from hermes_core.specs import BackendSpec
     from hermes_sandbox.backend.probing import Finding
 

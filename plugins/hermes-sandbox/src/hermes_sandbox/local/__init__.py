@@ -26,28 +26,10 @@ if TYPE_CHECKING:
     from hermes_sandbox.protocol.agent_process import AgentProcess, kill_and_wait
 
 __all__ = [
-    "MARKER",
-    "AgentProcess",
-    "ControlGroups",
-    "Group",
-    "Limits",
-    "LocalBackend",
-    "LocalOptions",
-    "belongs_to",
-    "delete_tree",
-    "kill_and_wait",
-    "kill_processes",
-    "look_into",
-    "mount_sized",
-    "plan_limits",
-    "read_marker",
-    "read_process",
-    "read_table",
-    "remove_group",
-    "send",
-    "unmount",
-    "with_descendants",
-]
+    "MARKER", "AgentProcess", "ControlGroups", "Group", "Limits", "LocalBackend", "LocalOptions", "belongs_to",
+    "delete_tree", "kill_and_wait", "kill_processes", "look_into", "mount_sized", "plan_limits", "read_marker",
+    "read_process", "read_table", "remove_group", "send", "unmount", "with_descendants",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

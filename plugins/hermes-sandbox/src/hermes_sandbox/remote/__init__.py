@@ -16,16 +16,9 @@ if TYPE_CHECKING:
     from hermes_sandbox.remote.options import MachineOptions
 
 __all__ = [
-    "PREFIX",
-    "CompletedCommand",
-    "FrameError",
-    "Link",
-    "MachineBackend",
-    "MachineOptions",
-    "RemoteProgram",
-    "decode_header",
-    "lengths",
-]
+    "PREFIX", "CompletedCommand", "FrameError", "Link", "MachineBackend", "MachineOptions", "RemoteProgram",
+    "decode_header", "lengths",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

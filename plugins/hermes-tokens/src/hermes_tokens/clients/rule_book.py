@@ -69,7 +69,7 @@ class RuleBook:
 
     def _prove_rule(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
         from hermes_tokens.append_rule.append import AppendRule
-        from hermes_tokens.chat_template.template_check import prove
+        from hermes_tokens.chat_template.template_check import prove_template
 
         rule = AppendRule(
             self._tokenizer,
@@ -79,7 +79,7 @@ class RuleBook:
             stop_ids=ending_stops(self._tokenizer, self._sampling) | self._family_stops,
             may_replace=self.allow_branches is not False,
         )
-        proof = prove(rule)
+        proof = prove_template(rule)
         if not self.allow_branches:
             proof.require()
         self._check_stops(rule)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.nearest import did_you_mean
 
 _SET_BY_THE_CLIENT: Final = frozenset(
     {"model", "prompt", "messages", "tools", "stream", "n", "logprobs", "top_logprobs", "extra_body", "request_id"}
@@ -48,10 +48,9 @@ class SamplingNames:
                 hint=f"remove {name} from the sampling parameters",
             )
         known = sorted({*self.parameters, *self.fields})
-        near = difflib.get_close_matches(name, known, 1)
         return ConfigError(
             f"a sampling parameter that the protocol {self.protocol} can carry was wanted, found {name!r}",
-            hint=f"{f'did you mean {near[0]!r}? ' if near else ''}it carries {', '.join(known)}",
+            hint=f"{did_you_mean(name, known)} it carries {', '.join(known)}".lstrip(),
         )
 
 

@@ -18,21 +18,10 @@ if TYPE_CHECKING:
     from hermes_tools.agent_tools.tool import Tool, ToolCall, ToolResult, ToolSchema
 
 __all__ = [
-    "POLICY_WORDS",
-    "InstalledTool",
-    "Tool",
-    "ToolCall",
-    "ToolRegistry",
-    "ToolResult",
-    "ToolSchema",
-    "build_tool_registry",
-    "clamp_timeout",
-    "command_result",
-    "execute_tool",
-    "parse_result",
-    "result_for",
+    "POLICY_WORDS", "InstalledTool", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "ToolSchema",
+    "build_tool_registry", "clamp_timeout", "command_result", "execute_tool", "parse_result", "result_for",
     "without_policy",
-]
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from hermes_parsers.engine.scanning.closed_blocks import ClosedBlocks
-from hermes_parsers.engine.scanning.scan import UNDECIDED, Marks, Scan, Wait
 from hermes_parsers.engine.scanning.reasoning_marks import THINK, Thinking, by_mark
+from hermes_parsers.engine.scanning.scan import UNDECIDED, Marks, Scan, Wait
 
 
 class FormatReader:

@@ -1,0 +1,22 @@
+"""What somebody meant who wrote a name that nobody knows."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["did_you_mean", "nearest_names"]
+
+
+def nearest_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Return the known names that are most like `name`, best first; none if nothing is."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, list(known), most, 0.5)
+
+
+def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
+    """Ask back with the nearest names, for an error's hint; `otherwise` if nothing is near."""
+    near = nearest_names(name, known, most)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
