@@ -1,7 +1,9 @@
 """Every hook, on one page.
 
 Hooks are synchronous declarations and events; a coroutine function is rejected when a plugin loads. Asynchronous work
-belongs to the methods of components (see `hermes_core.contracts`).
+belongs to the methods of components (see `hermes_core.contracts`). Those that declare are called once per plugin, by
+`discovery.load_plugins`, and must not import what they declare; `Registry.create` does, when a component is first used.
+Events are sent by `Registry.fire`: called on the event loop, they must not block, and an error is recorded, not raised.
 """
 
 # A specification is never called: it has no body that could return what its annotation says.
@@ -27,62 +29,62 @@ hookimpl = pluggy.HookimplMarker("hermes_core")
 
 @hookspec
 def hermes_tools() -> Iterable[specs.ToolSpec]:
-    """Declare tools. Called once per plugin when a registry loads it; must not import the implementations."""
+    """Declare tools; each target gives a `contracts.tool.Tool`."""
 
 
 @hookspec
 def hermes_backends() -> Iterable[specs.BackendSpec]:
-    """Declare terminal backends. Called once per plugin when a registry loads it."""
+    """Declare terminal backends; each target gives a `contracts.sandbox.TerminalBackend`."""
 
 
 @hookspec
 def hermes_parsers() -> Iterable[specs.ParserSpec]:
-    """Declare tool-call parsers. Called once per plugin when a registry loads it."""
+    """Declare tool-call parsers; each target gives a `contracts.parsing.ToolCallParser`."""
 
 
 @hookspec
 def hermes_models() -> Iterable[specs.ModelSpec]:
-    """Declare model clients and embedded models. Called once per plugin when a registry loads it."""
+    """Declare model clients and embedded models; each target gives a `contracts.model.ModelProvider`."""
 
 
 @hookspec
 def hermes_verifiers() -> Iterable[specs.VerifierSpec]:
-    """Declare reward verifiers. Called once per plugin when a registry loads it."""
+    """Declare reward verifiers; each target gives a `contracts.verifier.Verifier`."""
 
 
 @hookspec
 def hermes_toolsets() -> Iterable[specs.ToolsetSpec]:
-    """Declare toolsets. Called once per plugin when a registry loads it."""
+    """Declare toolsets, names for groups of tools; they have no target."""
 
 
 @hookspec
 def hermes_task_sources() -> Iterable[specs.TaskSourceSpec]:
-    """Declare readers of task files and folders. Called once per plugin when a registry loads it."""
+    """Declare readers of task files and folders; each target gives a `contracts.task_source.TaskSource`."""
 
 
 @hookspec
 def hermes_sinks() -> Iterable[specs.SinkSpec]:
-    """Declare writers of finished rollouts. Called once per plugin when a registry loads it."""
+    """Declare writers of finished rollouts; each target gives a `contracts.events.Sink`."""
 
 
 @hookspec
 def hermes_engines() -> Iterable[specs.EngineSpec]:
-    """Declare rollout engines. Called once per plugin when a registry loads it."""
+    """Declare rollout engines; each target gives a `contracts.engine.RolloutEngine`."""
 
 
 @hookspec
 def hermes_runtime_services() -> Iterable[specs.ServiceSpec]:
-    """Declare what tools keep for all rollouts of one runtime. Called once per plugin when a registry loads it."""
+    """Declare what tools keep for all rollouts of one runtime; each target gives a `contracts.tool.RuntimeService`."""
 
 
 @hookspec
 def hermes_lease_stores() -> Iterable[specs.LeaseStoreSpec]:
-    """Declare where leases of sandboxes are written. Called once per plugin when a registry loads it."""
+    """Declare where leases of sandboxes are written; each target gives a `contracts.leases.LeaseStore`."""
 
 
 @hookspec
 def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
-    """Declare subcommands of `hermes-core`. Called once per plugin when a registry loads it.
+    """Declare subcommands of `hermes-core`; each target gives a `contracts.command.Command`.
 
     A name of the core's own commands is refused. Plugins are not loaded for the core's commands' sake.
     """
@@ -113,30 +115,24 @@ def hermes_configured(settings: PluginSettings) -> None:
 
 @hookspec
 def hermes_rollout_started(event: events.RolloutStarted) -> None:
-    """Observe that a rollout has begun. Called on the event loop; must not block; an error is recorded, not raised."""
+    """Observe that a rollout has begun; sent by `rollout.run_rollout`."""
 
 
 @hookspec
 def hermes_tool_called(event: events.ToolCalled) -> None:
-    """Observe one finished tool call. Called on the event loop; must not block; an error is recorded, not raised."""
+    """Observe one finished tool call; sent by `rollout.ToolDispatcher`."""
 
 
 @hookspec
 def hermes_rollout_scored(event: events.RolloutScored) -> None:
-    """Observe a verifier's score. Called on the event loop; must not block; an error is recorded, not raised."""
+    """Observe a verifier's score; sent by `rollout.run_rollout`."""
 
 
 @hookspec
 def hermes_rollout_finished(event: events.RolloutFinished) -> None:
-    """Observe the outcome of an attempt, a cancelled one too.
-
-    Called on the event loop; must not block; an error is recorded, not raised.
-    """
+    """Observe the outcome of an attempt, a cancelled one too; sent by `rollout.run_rollout`."""
 
 
 @hookspec
 def hermes_process_updated(event: events.ProcessUpdated) -> None:
-    """Observe a background process at its start, at each check interval, at a watched pattern, and at its end.
-
-    Called on the event loop; must not block; an error is recorded, not raised.
-    """
+    """Observe a background process at its start, at each check interval, at a watched pattern, and at its end."""
