@@ -20,7 +20,8 @@ from workspace import Package, packages
 
 SNAPSHOT = "public_api.txt"
 KERNEL = "hermes_core"
-OPEN_MODULES = (f"{KERNEL}.hookspecs", f"{KERNEL}.specs", f"{KERNEL}.contracts.")
+OPEN_MODULES = {f"{KERNEL}.hookspecs", f"{KERNEL}.specs"}
+OPEN_PACKAGE = f"{KERNEL}.contracts."
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -42,7 +43,7 @@ class Module:
         """The names that others may import, sorted; none if the module is its package's own."""
         if self.exports is not None:
             return self.exports
-        if self.name.startswith(OPEN_MODULES):
+        if self.name in OPEN_MODULES or self.name.startswith(OPEN_PACKAGE):
             return tuple(sorted(name for name in {*self.definitions, *self.aliases} if not name.startswith("_")))
         return ()
 
@@ -125,23 +126,53 @@ def _is_typing_help(node: ast.stmt) -> bool:
 
 
 def _describe_name(name: str, module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
-    home, own_name = module, name
-    while own_name not in home.definitions and own_name in home.imports:
-        origin, own_name = home.imports[own_name]
-        if origin not in modules:
-            yield f"{name} = {origin}.{own_name}"
-            return
-        home = modules[origin]
-    node = home.definitions.get(own_name)
-    yield from _describe_definition(name, node) if node is not None else [f"{name} = ?"]
+    home, node = _find(name, module, modules)
+    if node is None and name in home.imports:
+        yield f"{name} = {'.'.join(home.imports[name])}"
+        return
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join(ast.unparse(base) for base in [*node.bases, *(word.value for word in node.keywords)])
+        yield f"class {name}({bases})" if bases else f"class {name}"
+        yield from (f"    {line}" for line in _describe_members(node, home, modules, set()))
+    else:
+        yield from _describe_definition(name, node) if node is not None else [f"{name} = ?"]
+
+
+def _describe_members(
+    node: ast.ClassDef, module: Module, modules: Mapping[str, Module], known: set[str]
+) -> Iterator[str]:
+    """Yield a class's public members, and those that it has of bases which no front exports."""
+    for member in node.body:
+        name = _name_of(member)
+        if name is not None and name not in known:
+            yield from _describe_member(name, member)
+    known |= {name for member in node.body if (name := _name_of(member)) is not None}
+    for base in node.bases:
+        written = base.value if isinstance(base, ast.Subscript) else base
+        home, found = _find(ast.unparse(written), module, modules)
+        if isinstance(found, ast.ClassDef) and not _is_exported(found.name, home, modules):
+            yield from _describe_members(found, home, modules, known)
+
+
+def _name_of(node: ast.stmt) -> str | None:
+    return node.name if isinstance(node, _Definition) else _assigned_name(node)
+
+
+def _find(name: str, module: Module, modules: Mapping[str, Module]) -> tuple[Module, ast.stmt | None]:
+    """Return where a name is defined, as far as it is in this package."""
+    while name not in module.definitions and name in module.imports and module.imports[name][0] in modules:
+        origin, name = module.imports[name]
+        module = modules[origin]
+    return module, module.definitions.get(name)
+
+
+def _is_exported(name: str, home: Module, modules: Mapping[str, Module]) -> bool:
+    return any(name in front.public and _find(name, front, modules)[0] is home for front in modules.values())
 
 
 def _describe_definition(name: str, node: ast.stmt) -> Iterator[str]:
     if isinstance(node, ast.ClassDef):
-        bases = ", ".join(ast.unparse(base) for base in [*node.bases, *(word.value for word in node.keywords)])
-        yield f"class {name}({bases})" if bases else f"class {name}"
-        for member in node.body:
-            yield from (f"    {line}" for line in _describe_member(member))
+        yield f"class {name}"
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield _signature(node)
     elif isinstance(node, ast.AnnAssign):
@@ -150,9 +181,8 @@ def _describe_definition(name: str, node: ast.stmt) -> Iterator[str]:
         yield name
 
 
-def _describe_member(node: ast.stmt) -> Iterator[str]:
-    name = node.name if isinstance(node, _Definition) else _assigned_name(node)
-    if name is None or (name.startswith("_") and name != "__init__"):
+def _describe_member(name: str, node: ast.stmt) -> Iterator[str]:
+    if name.startswith("_") and name != "__init__":
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         marks = [ast.unparse(mark) for mark in node.decorator_list]

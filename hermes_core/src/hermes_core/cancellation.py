@@ -26,8 +26,10 @@ async def run_uncancelled(work: Awaitable[T]) -> T:
             if task.cancelled():
                 raise
             cancelled = error
-        except BaseException:  # noqa: BLE001, S110 - raised below by result()
-            pass
+        except BaseException:
+            # What the work raised is raised below, by result(); anything else is about this very wait.
+            if not task.done():
+                raise
     if cancelled is not None:
         if task.exception() is None:
             raise cancelled

@@ -214,6 +214,21 @@ async def test_an_item_without_a_reward_is_in_no_rate():
     assert metrics == {"eval/total_tasks": 2, "eval/passed_tasks": 0, "eval/errors": 2}
 
 
+async def test_an_authors_own_run_item_is_told_that_it_is_for_an_evaluation(monkeypatch):
+    env = environment(ChatDouble(lambda _: ModelServerError("502")))
+    await env.setup()
+    run_item, splits = env.run_item, []
+
+    async def note_split(item, *, split):
+        splits.append(split)
+        return await run_item(item, split=split)
+
+    monkeypatch.setattr(env, "run_item", note_split)
+    await env.evaluate_items(env.puzzles[:2])
+    await env.aclose()
+    assert splits == ["eval", "eval"]
+
+
 async def test_two_environments_share_nothing():
     first, second = (environment(TokenDouble(), enabled_toolsets=[name]) for name in ("terminal", "file"))
     before = dict(os.environ)

@@ -10,9 +10,9 @@ from importlib.util import module_from_spec
 
 import pytest
 
-from hermes_sandbox import PYTHON_FLAGS
 from hermes_sandbox.agent.importer import Importer
 from hermes_sandbox.agent.wire import Decoder, encode
+from hermes_sandbox.backends import PYTHON_FLAGS
 from hermes_sandbox.protocol import bootstrap
 from hermes_sandbox.protocol.bootstrap import agent_message, agent_sources
 

@@ -22,6 +22,9 @@ class HermesAgentBaseEnv(Environment):
 
     _is_processed = False
 
+    def _is_own(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(HermesAgentBaseEnv, method)
+
     async def env_manager(self) -> None:
         """Serve a trainer until it has had all its steps."""
         from hermes_atropos.trainer.serving import Serving

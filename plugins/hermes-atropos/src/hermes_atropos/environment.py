@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import logging
 from abc import abstractmethod
@@ -148,8 +149,9 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         made = self.collect_trajectory(item)
         return bridged(made) if self._is_own("collect_trajectory") else made
 
+    @abstractmethod
     def _is_own(self, method: str) -> bool:
-        return getattr(type(self), method) is not getattr(Environment, method)
+        """Tell whether an author's class has a method of its own."""
 
     async def collect_trajectory(self, item: Any) -> tuple[Any, list[Any]]:
         """Play one rollout: one sequence, a list of several where it broke into branches, None without a reward."""
@@ -240,7 +242,8 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
 
     async def evaluate_items(self, items: Iterable[Any], *, passed: float = PASSED) -> dict[str, float]:
         """Play items for an evaluation; returns `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
-        return await evaluate_items(self.run_item, items, at_once=self.config.max_eval_workers, passed=passed)
+        play = functools.partial(self.run_item, split="eval")
+        return await evaluate_items(play, items, at_once=self.config.max_eval_workers, passed=passed)
 
     async def _play_rollout(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)

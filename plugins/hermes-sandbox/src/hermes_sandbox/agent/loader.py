@@ -22,7 +22,9 @@ code, texts = take(size), take(length)
 sent = marshal.loads(code if same else texts)
 del code, texts
 own = {"__name__": "hermes_sandbox.agent.importer"}
-exec(sent[own["__name__"]], own)
+code = sent[own["__name__"]]
+exec(compile(code, "<hermes-agent importer.py>", "exec") if isinstance(code, str) else code, own)
+del code
 own["install_importer"](sent)
 from hermes_sandbox.agent.server import main
 main()

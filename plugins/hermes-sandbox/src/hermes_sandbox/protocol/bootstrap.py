@@ -34,7 +34,7 @@ def _sources(folder: Traversable, package: str) -> Iterator[tuple[str, str]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _sources(entry, f"{package}.{entry.name}")
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith(".py") and entry.name[:-3].isidentifier():  # not what an editor left
             name = f"{package}.{entry.name[:-3]}"
             yield name.removesuffix(".__init__"), entry.read_text(encoding="utf-8")
 

@@ -87,7 +87,7 @@ async def _nothing_known() -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentStream:
-    """A byte stream to a Python that was started with `hermes_sandbox.PYTHON_FLAGS`.
+    """A byte stream to a Python that was started with `hermes_sandbox.backends.PYTHON_FLAGS`.
 
     `diagnose` returns what it wrote to standard error, for messages; `where` follows "the agent" in them, as " in it".
     """

@@ -1,0 +1,24 @@
+"""Asking back for a misspelt name."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_core.nearest import did_you_mean, nearest_names
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "said"),
+    [
+        ("dokcer", 1, "did you mean 'docker'?"),
+        ("dock", 2, "did you mean 'docker'?"),
+        ("moda", 3, "did you mean 'modal' or 'modem'?"),
+        ("zzzzzz", 1, "known: all"),
+    ],
+)
+def test_the_nearest_names_are_offered_or_all_of_them(name, most, said):
+    assert did_you_mean(name, ["docker", "modal", "modem"], otherwise="known: all", most=most) == said
+
+
+def test_nothing_is_near_to_nothing():
+    assert nearest_names("docker", []) == []
