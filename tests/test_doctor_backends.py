@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hermes_core.cli import main
-from hermes_core.discovery import distributions
+from hermes_core.discovery.installation import distributions
 from hermes_testing.servers import closed_port
 
 
@@ -189,7 +189,7 @@ def test_what_a_config_asks_of_a_backend_that_works_is_tried_as_well(doctor, tmp
 
 
 READER = """
-from hermes_core.contracts.run_backends import RunBackends
+from hermes_core.contracts.sandbox import RunBackends
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.hookspecs import hookimpl
 

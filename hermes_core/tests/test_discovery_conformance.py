@@ -11,7 +11,7 @@ import pytest
 from hermes_core.contracts.sandbox import TerminalBackend
 from hermes_core.contracts.tool import Tool
 from hermes_core.contracts.verifier import Verifier
-from hermes_core.discovery.conformance import contract_violations
+from hermes_core.discovery.components.conformance import contract_violations
 from hermes_core.discovery.kinds import KINDS
 
 
@@ -116,7 +116,7 @@ def test_synchronous_tools_and_verifiers_are_welcome():
 
 
 def test_every_protocol_of_the_table_satisfies_itself():
-    from hermes_core.discovery.conformance import import_target
+    from hermes_core.discovery.components.conformance import import_target
 
     for kind in KINDS.values():
         if kind.protocol is not None:

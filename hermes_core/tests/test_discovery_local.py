@@ -11,7 +11,7 @@ from throwaway_plugins import HEADER, verifier
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError
 from hermes_core.discovery import PluginSettings
-from hermes_core.discovery.finder import find_plugins
+from hermes_core.discovery.installation.selection import find_plugins
 
 COUNTING = """
 made = []

@@ -269,7 +269,7 @@ class TestLoading:
         registry.create("backend", "docker")
         monkeypatch.setattr(sys, "meta_path", [])
         monkeypatch.setattr("importlib.metadata.distributions", None)
-        monkeypatch.setattr("hermes_core.discovery.distributions.distributions", None)
+        monkeypatch.setattr("hermes_core.discovery.installation.distributions.distributions", None)
         assert registry.component("backend", "docker").state == "ready"
         assert registry.create("backend", "docker") is not None
         assert registry.specs("backend")

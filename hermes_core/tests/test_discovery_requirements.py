@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from hermes_core.discovery.requirements import unmet_requirements, unreadable_requirements
+from hermes_core.discovery.installation.requirements import unmet_requirements, unreadable_requirements
 
 VERSIONS = st.builds(
     lambda release, stage: ".".join(map(str, release)) + stage,
@@ -52,7 +52,7 @@ def test_an_installed_distribution_is_compared_by_version(installed, requirement
 @settings(max_examples=150)
 @given(VERSIONS, st.sampled_from([">=", "<=", ">", "<", "==", "!=", "~="]), VERSIONS)
 def test_versions_are_ordered_as_packaging_orders_them(installed_version, operator, wanted):
-    from hermes_core.discovery.requirements import _satisfies
+    from hermes_core.discovery.installation.requirements import _satisfies
 
     if operator == "~=" and Version(wanted).release[1:] == ():
         return  # packaging refuses ~= with a single number

@@ -9,9 +9,9 @@ from throwaway_plugins import Site, backend
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError
 from hermes_core.discovery import PluginSettings
-from hermes_core.discovery.distributions import copies, installed_version
-from hermes_core.discovery.finder import find_plugins
-from hermes_core.discovery.metadata import scan_entry_points
+from hermes_core.discovery.installation.distributions import copies, installed_version
+from hermes_core.discovery.installation.metadata import scan_entry_points
+from hermes_core.discovery.installation.selection import find_plugins
 
 MARKS_IMPORT = "raise AssertionError('a blocked plugin was imported')"
 

@@ -17,7 +17,7 @@ def hermes_task_sources():
 class Words:
     def read(self, path):
         from hermes_core.contracts.task import Task
-        from hermes_core.contracts.task_source import LoadedTasks
+        from hermes_core.contracts.task import LoadedTasks
 
         words = enumerate(path.read_text().split())
         return LoadedTasks(tasks=tuple(Task(id=word, messages=(), source=f"{path}:{n}") for n, word in words))

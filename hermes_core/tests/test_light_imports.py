@@ -84,7 +84,7 @@ def test_only_the_listing_and_what_stands_beside_it_touch_the_installed_metadata
 
     root = Path(hermes_core.__file__).parent
     users = [p.relative_to(root).as_posix() for p in root.rglob("*.py") if _imports_metadata(p.read_text())]
-    assert sorted(users) == ["discovery/distributions.py", "discovery/metadata.py"]
+    assert sorted(users) == ["discovery/installation/distributions.py", "discovery/installation/metadata.py"]
 
 
 def _imports_metadata(source):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretBytes, SecretStr, StringConstraints
 
-from hermes_core.discovery.option_schema import OptionSchema
+from hermes_core.discovery.components.option_schema import OptionSchema
 from hermes_core.redaction.secrets import redact
 
 

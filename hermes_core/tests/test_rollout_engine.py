@@ -336,7 +336,7 @@ async def test_a_sandbox_that_cannot_be_had_stops_the_run_not_one_rollout(regist
 
 
 async def test_a_method_whose_tool_is_not_installed_says_which_package_brings_it(runtime):
-    from hermes_core.rollout.context import RolloutContext
+    from hermes_core.rollout.plugin_calls.context import RolloutContext
 
     context = RolloutContext(runtime, rollout_id="r1", sandbox=None)
     with pytest.raises(UnknownComponentError, match="hermes-tools-web"):
@@ -344,7 +344,7 @@ async def test_a_method_whose_tool_is_not_installed_says_which_package_brings_it
 
 
 async def test_call_tool_checks_and_coerces_arguments_as_a_models_call_is(runtime):
-    from hermes_core.rollout.context import RolloutContext
+    from hermes_core.rollout.plugin_calls.context import RolloutContext
 
     context = RolloutContext(runtime, rollout_id="r1", sandbox=None)
     assert await context.call_tool("sync_square", {"n": "3"}) == "9"

@@ -7,7 +7,7 @@ import pytest
 from hermes_core.contracts.errors import UnknownComponentError
 from hermes_core.contracts.tool import ToolResult
 from hermes_core.rollout import Runtime
-from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.plugin_calls.context import RolloutContext
 from hermes_core.specs import ToolSpec
 
 NONE = {"type": "object", "properties": {}}

@@ -8,7 +8,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Precautions, Task
 from hermes_core.rollout import Runtime, merge_sandbox_spec
-from hermes_core.rollout.places import least_access
+from hermes_core.rollout.verification.verifier_sandboxes import least_access
 from hermes_core.specs import Ref
 
 DISK = {"disk_mb": 10240, "wishes": ("disk_mb",)}

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.rollout.plugin_calls.worker_threads import WorkerThreads
 from hermes_testing.watching import eventually
 
 
@@ -82,7 +82,7 @@ async def test_a_call_that_was_cancelled_before_it_began_never_runs():
 def test_a_call_that_never_returns_does_not_keep_the_process_alive():
     code = textwrap.dedent("""
         import asyncio, threading
-        from hermes_core.rollout.workers import WorkerThreads
+        from hermes_core.rollout.plugin_calls.worker_threads import WorkerThreads
 
         begun = threading.Event()
 

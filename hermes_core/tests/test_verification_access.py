@@ -15,7 +15,7 @@ from hermes_core.contracts.rollout import RewardStatus
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
-from hermes_core.rollout.copying import await_answer
+from hermes_core.rollout.verification.artifacts import await_answer
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
 from hermes_sandbox.local import LocalBackend

@@ -26,7 +26,8 @@ from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, copying, run_rollout
+from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
+from hermes_core.rollout.verification import artifacts
 from hermes_core.specs import Ref
 from hermes_core.tooling.selection import select_tools
 
@@ -395,14 +396,14 @@ async def test_a_lost_sandbox_whose_cause_is_an_error_of_the_system_finds_nobody
 
 async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_guilty(play, monkeypatch):
     limits = []
-    really = copying.await_answer
+    really = artifacts.await_answer
 
     async def await_answer(asked, limit):
         limits.append(limit)
         return await really(asked, limit)
 
-    monkeypatch.setattr("hermes_core.rollout.places.await_answer", await_answer)
-    monkeypatch.setattr("hermes_core.rollout.copying._MOST_BYTES", 10_000)
+    monkeypatch.setattr("hermes_core.rollout.verification.verifier_sandboxes.await_answer", await_answer)
+    monkeypatch.setattr("hermes_core.rollout.verification.artifacts._MOST_BYTES", 10_000)
     assert told(await play("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
     assert limits == [600, 600, 1200]
 
@@ -413,7 +414,7 @@ async def test_a_failure_names_the_line_of_the_verifier_and_not_of_what_it_calle
 
 
 async def test_more_than_this_machine_takes_over_for_a_judge_scores_the_lowest(play, monkeypatch):
-    monkeypatch.setattr("hermes_core.rollout.copying._MOST_BYTES", 200_000)
+    monkeypatch.setattr("hermes_core.rollout.verification.artifacts._MOST_BYTES", 200_000)
     outcome = await play("fresh", "head -c 300000 /dev/urandom > answer.txt", files=ANSWER)
     assert told(outcome) == LOWEST
     assert "More than 200000 bytes" in outcome.reward_detail

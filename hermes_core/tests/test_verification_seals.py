@@ -9,8 +9,7 @@ from rollout_script import Script, call, calls, says
 
 from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_core.contracts.task import Precautions, Task, TaskFile
-from hermes_core.contracts.task_source import TaskProblem
+from hermes_core.contracts.task import Precautions, Task, TaskFile, TaskProblem
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref
 from hermes_core.tooling.selection import select_tools

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_core import specs
-    from hermes_core.contracts import events, run_backends
+    from hermes_core.contracts import events, sandbox
     from hermes_core.contracts.plugin_settings import PluginSettings
 
 hookspec = pluggy.HookspecMarker("hermes_core")
@@ -100,7 +100,7 @@ def hermes_parser_for(model_id: str, chat_template: str) -> str | None:
 
 
 @hookspec
-def hermes_run_backends(config: Path) -> run_backends.RunBackends | None:
+def hermes_run_backends(config: Path) -> sandbox.RunBackends | None:
     """Read what a run's config file asks of terminal backends; None for a file that is another plugin's.
 
     Called by commands that look at backends without a run, as `doctor --config` does. A `HermesError` says what is

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.task import Step, Task, TaskFile
-from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
+from hermes_core.contracts.task import LoadedTasks, Step, Task, TaskFile, TaskProblem
 from hermes_core.discovery import Registry, load_tasks
 from hermes_core.specs import Ref
 from hermes_runner.tasks.jsonl import parse_line

@@ -196,9 +196,9 @@ def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str
 
 def _no_command(command: str, registry: Registry) -> HermesError:
     from hermes_core.contracts.errors import UserError
-    from hermes_core.discovery.failures import how_to_get
+    from hermes_core.discovery.components.lookup_errors import how_to_get
+    from hermes_core.discovery.components.suggestions import package_for
     from hermes_core.discovery.kinds import CORE_COMMANDS
-    from hermes_core.discovery.suggestions import package_for
     from hermes_core.nearest import did_you_mean
 
     known = [*CORE_COMMANDS, *registry.names("cli_command")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery.doctor import Finding
-    from hermes_core.discovery.records import PluginRecord
+    from hermes_core.discovery.installation.records import PluginRecord
     from hermes_core.discovery.registry import Registry
 
 
@@ -41,14 +41,14 @@ def _list(arguments: argparse.Namespace, settings: PluginSettings) -> int:
         registry = _load(settings)
         records, conflicts = registry.plugins, registry.conflicts
     else:
-        from hermes_core.discovery.finder import find_plugins
+        from hermes_core.discovery.installation.selection import find_plugins
 
         records, conflicts = find_plugins(settings), ()
     if arguments.json:
         found = [{"kind": c.kind, "name": c.name, "plugins": list(c.plugins)} for c in conflicts]
         _print_json({"plugins": [record.to_json() for record in records], "conflicts": found})
     else:
-        from hermes_core.discovery.failures import conflict_text
+        from hermes_core.discovery.components.lookup_errors import conflict_text
 
         _print_table(records)
         for conflict in conflicts:

@@ -1,4 +1,4 @@
-"""What a terminal backend and a sandbox must be."""
+"""What a terminal backend and a sandbox must be, and what a run's config asks of them."""
 
 from __future__ import annotations
 
@@ -381,3 +381,18 @@ class QueueingBackend(TerminalBackend, Protocol):
         They then take none of the runtime's turns to start a sandbox, which would keep out who could start one.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBackends:
+    """The answer to the hook `hermes_run_backends`.
+
+    `backend` is the name of the run's own, `sandbox` what each of its sandboxes must be. `options` has, by the name of
+    the backend, those of every backend that the config names, the run's own included. `plugins` are the config's
+    settings of which plugins to load.
+    """
+
+    backend: str
+    sandbox: SandboxSpec
+    options: Mapping[str, Mapping[str, Any]]
+    plugins: Mapping[str, Any] = field(default_factory=dict)

@@ -1,11 +1,12 @@
-"""A task: what the model is asked, the world it starts in, and how it is judged."""
+"""A task: what the model is asked, the world it starts in, how it is judged; and what a reader of tasks must be."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from hermes_core.specs import ACCESS_LEVELS, Access, Ref, require_inner_path
 
@@ -93,3 +94,32 @@ class Task:
     split: str = "train"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProblem:
+    """A task that cannot be used: where it was found (`file:line` or a folder), its id if known, and why."""
+
+    source: str
+    task_id: str | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {'' if self.task_id is None else f'task {self.task_id!r}: '}{self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTasks:
+    """The usable tasks in their order, and the problems with the others."""
+
+    tasks: tuple[Task, ...]
+    problems: tuple[TaskProblem, ...] = ()
+
+
+@runtime_checkable
+class TaskSource(Protocol):
+    """Reads tasks from a path. An unusable task is a problem and stops no other."""
+
+    def read(self, path: Path) -> LoadedTasks:
+        """Read all tasks; raises OSError when the path itself cannot be read."""
+        ...

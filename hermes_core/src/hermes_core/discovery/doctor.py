@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.contracts.plugin_settings import PluginSettings
-from hermes_core.discovery.distributions import copies
-from hermes_core.discovery.failures import conflict_text
-from hermes_core.discovery.finder import find_plugins
-from hermes_core.discovery.records import PluginRecord, PluginState
+from hermes_core.discovery.components.lookup_errors import conflict_text
+from hermes_core.discovery.installation.distributions import copies
+from hermes_core.discovery.installation.records import PluginRecord, PluginState
+from hermes_core.discovery.installation.selection import find_plugins
 
 # The search path is handed over, so that the child finds exactly the distributions that the parent found.
 _BOOT: Final = (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.discovery.components import EventProblem
+from hermes_core.discovery.components.component import EventProblem
 from hermes_core.discovery.hooks import call
 
 if TYPE_CHECKING:

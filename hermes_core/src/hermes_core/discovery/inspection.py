@@ -8,12 +8,11 @@ from typing import Any
 
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.plugin_settings import PluginSettings
-from hermes_core.discovery.distributions import fingerprint
-from hermes_core.discovery.finder import find_plugins
+from hermes_core.discovery.installation.distributions import fingerprint
+from hermes_core.discovery.installation.records import PluginRecord, PluginState
+from hermes_core.discovery.installation.selection import find_plugins, matches
 from hermes_core.discovery.kinds import KINDS
-from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.registry import Registry
-from hermes_core.discovery.selection import matches
 from hermes_core.specs import ComponentSpec, Declaration
 
 

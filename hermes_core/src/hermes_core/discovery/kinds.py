@@ -35,9 +35,7 @@ KINDS: Final = {
         Kind("model", specs.ModelSpec, "hermes_models", "hermes_core.contracts.model:ModelProvider"),
         Kind("verifier", specs.VerifierSpec, "hermes_verifiers", "hermes_core.contracts.verifier:Verifier"),
         Kind("toolset", specs.ToolsetSpec, "hermes_toolsets"),
-        Kind(
-            "task_source", specs.TaskSourceSpec, "hermes_task_sources", "hermes_core.contracts.task_source:TaskSource"
-        ),
+        Kind("task_source", specs.TaskSourceSpec, "hermes_task_sources", "hermes_core.contracts.task:TaskSource"),
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.events:Sink"),
         Kind("engine", specs.EngineSpec, "hermes_engines", "hermes_core.contracts.engine:RolloutEngine"),
         Kind("service", specs.ServiceSpec, "hermes_runtime_services"),

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.contracts.plugin_settings import PluginSettings
-from hermes_core.discovery.finder import find_plugins
 from hermes_core.discovery.hooks import BadPluginError, HookManager, IncompatiblePluginError, call
+from hermes_core.discovery.installation.records import FoundPlugin, PluginRecord, PluginState
+from hermes_core.discovery.installation.requirements import FORMS, unreadable_requirements
+from hermes_core.discovery.installation.selection import find_plugins, is_asked_for
 from hermes_core.discovery.kinds import KINDS, Kind
-from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
 from hermes_core.discovery.registry import Registry
-from hermes_core.discovery.requirements import FORMS, unreadable_requirements
-from hermes_core.discovery.selection import is_asked_for
 from hermes_core.discovery.traces import brief_trace
 from hermes_core.specs import API_LEVEL, ComponentSpec
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.discovery.option_schema import OptionSchema, mark_all
+from hermes_core.discovery.components.option_schema import OptionSchema, mark_all
 from hermes_core.redaction.scrubber import SecretScrubber
 from hermes_core.redaction.secrets import find_secrets
 

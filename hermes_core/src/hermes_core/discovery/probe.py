@@ -14,8 +14,8 @@ from typing import Final
 
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.plugin_settings import PluginSettings
+from hermes_core.discovery.installation.records import PluginState
 from hermes_core.discovery.loader import load_plugins_tolerantly
-from hermes_core.discovery.records import PluginState
 from hermes_core.discovery.registry import Registry
 from hermes_core.discovery.traces import brief_trace
 from hermes_core.specs import ComponentSpec

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnavailableComponentError
 from hermes_core.contracts.plugin_settings import PluginSettings
-from hermes_core.discovery import failures, targets
-from hermes_core.discovery.components import Component, ComponentState, Conflict
+from hermes_core.discovery.components import factory, lookup_errors
+from hermes_core.discovery.components.component import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
 from hermes_core.discovery.hooks import HookManager, call
+from hermes_core.discovery.installation.records import PluginRecord, PluginState, local_record
+from hermes_core.discovery.installation.requirements import unmet_requirements
+from hermes_core.discovery.installation.selection import matches
 from hermes_core.discovery.kinds import KINDS, kind_named, kind_of
-from hermes_core.discovery.records import PluginRecord, PluginState, local_record
-from hermes_core.discovery.requirements import unmet_requirements
-from hermes_core.discovery.selection import matches
 from hermes_core.discovery.traces import plugin_error
 from hermes_core.specs import ComponentSpec, Ref
 
 if TYPE_CHECKING:
-    from hermes_core.discovery.components import EventProblem
+    from hermes_core.discovery.components.component import EventProblem
     from hermes_core.specs import Declaration
 
 
@@ -66,7 +66,7 @@ class Registry:
         kind = kind_of(spec)
         given = Component(kind=kind, spec=spec, plugin=local_record(target), target=target)
         if declared := self._components[kind].get(spec.name):
-            raise failures.name_clash(given, declared)
+            raise lookup_errors.name_clash(given, declared)
         extended = copy.copy(self)
         of_kind = {**self._components[kind], spec.name: [given]}
         extended._components = {**self._components, kind: of_kind}  # noqa: SLF001 - it is one of these
@@ -113,7 +113,7 @@ class Registry:
                 f"{component.label} of {component.plugin.id} is installed but cannot be used here: {component.reason}",
                 hint=f"see: hermes-core plugins show {component.label}",
             )
-        return targets.load(component, KINDS[kind].protocol)
+        return factory.load(component, KINDS[kind].protocol)
 
     def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Build a component from its options, which its own `Options` model validates; bad ones raise `ConfigError`.
@@ -122,7 +122,7 @@ class Registry:
         this method as the keyword argument `build`.
         """
         target = self.load(kind, name)
-        return targets.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol, self.create)
+        return factory.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol, self.create)
 
     def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
         """Ask every plugin which parser a model needs; None if nobody knows, an error if two disagree."""
@@ -162,7 +162,7 @@ class Registry:
             if answer is not None:
                 found[plugin] = answer
         if refusals and not found:
-            raise failures.no_answer(hook, refusals)
+            raise lookup_errors.no_answer(hook, refusals)
         return found
 
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:
@@ -191,7 +191,7 @@ class Registry:
 
     def provenance(self, refs: Iterable[Ref | tuple[str, str]]) -> list[dict[str, Any]]:
         """Say which code the used components come from: one entry per plugin, the core always included."""
-        from hermes_core.discovery.provenance import describe
+        from hermes_core.discovery.components.provenance import describe
 
         pairs = [(ref.kind, ref.name) if isinstance(ref, Ref) else ref for ref in refs]
         return describe([self._one(kind, name) for kind, name in pairs])
@@ -199,7 +199,7 @@ class Registry:
     def _one(self, kind: str, name: str) -> Component:
         candidates = self._candidates(kind, name)
         if len(candidates) > 1:
-            raise failures.ambiguous(kind, name, candidates)
+            raise lookup_errors.ambiguous(kind, name, candidates)
         return candidates[0]
 
     def _check_requirements(self, component: Component) -> None:
@@ -221,9 +221,9 @@ class Registry:
         elif preferred is not None and candidates:
             candidates = [c for c in candidates if _is_preferred(preferred, c)]
             if not candidates:
-                raise failures.missing_preference(kind, bare, preferred, self.plugins)
+                raise lookup_errors.missing_preference(kind, bare, preferred, self.plugins)
         if not candidates:
-            raise failures.unknown(kind, name, self._components[kind], self.plugins)
+            raise lookup_errors.unknown(kind, name, self._components[kind], self.plugins)
         return candidates
 
     def _check_preferences(self) -> None:

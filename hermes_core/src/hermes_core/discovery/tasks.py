@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from hermes_core.contracts.errors import ConfigError, HermesError, PluginError
-from hermes_core.contracts.task import Task
-from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
-from hermes_core.discovery.failures import how_to_get
+from hermes_core.contracts.task import LoadedTasks, Task, TaskProblem, TaskSource
+from hermes_core.discovery.components.lookup_errors import how_to_get
 from hermes_core.discovery.traces import plugin_error
 from hermes_core.nearest import nearest_names
 

@@ -6,22 +6,22 @@ from hermes_core.lazy import lazy_exports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_core.rollout.boundary import PluginEscapeError, error_location, guard_plugin_call
-    from hermes_core.rollout.context import RolloutContext
-    from hermes_core.rollout.copying import copy_tree
     from hermes_core.rollout.dispatch import ToolDispatcher
     from hermes_core.rollout.engine import Agent, run_rollout
     from hermes_core.rollout.interpretation import ParsedReply, parse_reply, truncation_notice
     from hermes_core.rollout.leasing import supply_lease_store
     from hermes_core.rollout.loop import AgentLoop
-    from hermes_core.rollout.places import artifacts_for, least_access, require_own_place
     from hermes_core.rollout.plan import GroupPlan, RolloutLimits, RolloutSpec
+    from hermes_core.rollout.plugin_calls.context import RolloutContext
+    from hermes_core.rollout.plugin_calls.plugin_guard import PluginEscapeError, error_location, guard_plugin_call
+    from hermes_core.rollout.plugin_calls.sync_context import SyncToolContext
+    from hermes_core.rollout.plugin_calls.tool_runtime import FindTool
+    from hermes_core.rollout.plugin_calls.worker_threads import WorkerThreads
     from hermes_core.rollout.record import RolloutRecord, failed_outcome
     from hermes_core.rollout.runtime import Runtime, merge_sandbox_spec
-    from hermes_core.rollout.seals import Seal, all_verifiers, hash_files
-    from hermes_core.rollout.sync_context import SyncToolContext
-    from hermes_core.rollout.tool_runtime import FindTool
-    from hermes_core.rollout.workers import WorkerThreads
+    from hermes_core.rollout.verification.artifacts import copy_tree
+    from hermes_core.rollout.verification.integrity import Seal, all_verifiers, hash_files
+    from hermes_core.rollout.verification.verifier_sandboxes import artifacts_for, least_access, require_own_place
 
 __all__ = [
     "Agent", "AgentLoop", "FindTool", "GroupPlan", "ParsedReply", "PluginEscapeError", "RolloutContext",
@@ -34,21 +34,21 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".boundary": "PluginEscapeError error_location guard_plugin_call",
-        ".context": "RolloutContext",
-        ".copying": "copy_tree",
         ".dispatch": "ToolDispatcher",
         ".engine": "Agent run_rollout",
         ".interpretation": "ParsedReply parse_reply truncation_notice",
         ".leasing": "supply_lease_store",
         ".loop": "AgentLoop",
-        ".places": "artifacts_for least_access require_own_place",
         ".plan": "GroupPlan RolloutLimits RolloutSpec",
+        ".plugin_calls.context": "RolloutContext",
+        ".plugin_calls.plugin_guard": "PluginEscapeError error_location guard_plugin_call",
+        ".plugin_calls.sync_context": "SyncToolContext",
+        ".plugin_calls.tool_runtime": "FindTool",
+        ".plugin_calls.worker_threads": "WorkerThreads",
         ".record": "RolloutRecord failed_outcome",
         ".runtime": "Runtime merge_sandbox_spec",
-        ".seals": "Seal all_verifiers hash_files",
-        ".sync_context": "SyncToolContext",
-        ".tool_runtime": "FindTool",
-        ".workers": "WorkerThreads",
+        ".verification.artifacts": "copy_tree",
+        ".verification.integrity": "Seal all_verifiers hash_files",
+        ".verification.verifier_sandboxes": "artifacts_for least_access require_own_place",
     },
 )

@@ -14,11 +14,11 @@ from hermes_core.contracts.events import ToolCalled
 from hermes_core.contracts.model import Message, RequestedCall, encode
 from hermes_core.contracts.sandbox import Recoverable
 from hermes_core.contracts.tool import ToolResult
-from hermes_core.rollout.boundary import PluginEscapeError
-from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.plugin_calls.context import RolloutContext
+from hermes_core.rollout.plugin_calls.plugin_guard import PluginEscapeError
+from hermes_core.rollout.plugin_calls.tool_runtime import BoundTool
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
-from hermes_core.rollout.tool_runtime import BoundTool
 from hermes_core.tooling.arguments import ArgumentsError, unknown_tool_answer
 
 T = TypeVar("T")

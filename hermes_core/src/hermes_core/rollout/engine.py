@@ -13,14 +13,14 @@ from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tokens import ModelSession, RecordingModel
-from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.loop import AgentLoop
 from hermes_core.rollout.plan import RolloutSpec
+from hermes_core.rollout.plugin_calls.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
-from hermes_core.rollout.seals import Seal
-from hermes_core.rollout.verification import settle_loss, verify
-from hermes_core.rollout.world import set_up
+from hermes_core.rollout.task_setup import set_up
+from hermes_core.rollout.verification.integrity import Seal
+from hermes_core.rollout.verification.scoring import settle_loss, verify
 from hermes_core.specs import VerifierSpec
 
 Agent = Callable[[Runtime, ModelClient | ModelSession, RolloutContext, RolloutRecord], Awaitable[StopReason]]

@@ -8,9 +8,9 @@ import time
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.rollout import StopReason
 from hermes_core.contracts.tokens import ModelSession
-from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.dispatch import ToolDispatcher
 from hermes_core.rollout.interpretation import ParsedReply, parse_reply
+from hermes_core.rollout.plugin_calls.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
 

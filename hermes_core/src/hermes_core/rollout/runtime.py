@@ -14,9 +14,9 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
-from hermes_core.rollout.boundary import guard_plugin_call
 from hermes_core.rollout.leasing import supply_lease_store
-from hermes_core.rollout.tool_runtime import FindTool, ToolRuntime
+from hermes_core.rollout.plugin_calls.plugin_guard import guard_plugin_call
+from hermes_core.rollout.plugin_calls.tool_runtime import FindTool, ToolRuntime
 from hermes_core.specs import Access, Ref, VerifierSpec
 from hermes_core.tooling.budget import ResultBudget
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ToolSchemas
 from hermes_core.discovery import Registry
-from hermes_core.discovery.suggestions import package_for
+from hermes_core.discovery.components.suggestions import package_for
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.distributions import draw_toolsets
 from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES

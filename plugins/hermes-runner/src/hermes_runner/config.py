@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.run_backends import RunBackends
-from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.sandbox import RunBackends, SandboxSpec
 from hermes_core.discovery import OptionSchema, PluginSettings
 from hermes_core.nearest import did_you_mean
 from hermes_core.redaction import WITHHELD, find_withheld, quote_value, yaml_problem

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_core.specs import ACCESS_LEVELS
 
 if TYPE_CHECKING:
-    from hermes_core.contracts.task_source import LoadedTasks
+    from hermes_core.contracts.task import LoadedTasks
     from hermes_core.discovery import Registry
     from hermes_runner.tasks.check import TaskCheck
 
@@ -103,7 +103,7 @@ def _with_verifiers_checked(loaded: LoadedTasks, registry: Registry) -> LoadedTa
     import dataclasses
 
     from hermes_core.contracts.errors import HermesError
-    from hermes_core.contracts.task_source import TaskProblem
+    from hermes_core.contracts.task import TaskProblem
     from hermes_core.rollout import Runtime, all_verifiers
 
     runtime, problems = Runtime(registry), list(loaded.problems)

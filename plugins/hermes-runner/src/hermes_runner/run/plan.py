@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_core.contracts.errors import ConfigError, HermesError
-from hermes_core.contracts.task import Task
-from hermes_core.contracts.task_source import TaskProblem
+from hermes_core.contracts.task import Task, TaskProblem
 from hermes_core.discovery import Registry
 from hermes_core.rollout import GroupPlan, RolloutSpec, merge_sandbox_spec
 from hermes_core.tooling import ToolSelection, select_tools

@@ -24,8 +24,7 @@ from hermes_core.cli import end_signals, plural
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.events import Sink
-from hermes_core.contracts.task import Task
-from hermes_core.contracts.task_source import TaskProblem
+from hermes_core.contracts.task import Task, TaskProblem
 from hermes_core.discovery import PluginState, Registry, load_tasks
 from hermes_core.redaction import SecretScrubber
 from hermes_core.rollout import RolloutSpec

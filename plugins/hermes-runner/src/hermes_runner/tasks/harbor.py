@@ -24,8 +24,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from hermes_core.contracts.task import Precautions, Step, Task
-from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
+from hermes_core.contracts.task import LoadedTasks, Precautions, Step, Task, TaskProblem
 from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT
 from hermes_core.specs import Ref
 from hermes_runner.tasks.explain import explain

@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hermes_core.contracts.task import Task
-from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
+from hermes_core.contracts.task import LoadedTasks, Task, TaskProblem
 from hermes_runner.tasks.explain import explain, short_json
 from hermes_runner.tasks.record import KNOWN_KEYS, TaskRecord
 

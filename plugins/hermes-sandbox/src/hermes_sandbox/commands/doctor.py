@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from hermes_core.contracts.run_backends import RunBackends
-    from hermes_core.contracts.sandbox import SandboxSpec
+    from hermes_core.contracts.sandbox import RunBackends, SandboxSpec
     from hermes_core.discovery import PluginSettings, Registry
     from hermes_core.specs import BackendSpec
     from hermes_sandbox.backend.probing import Finding
@@ -103,7 +102,7 @@ def _what_to_try(arguments: argparse.Namespace) -> _Plan:
 def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
     """Ask the plugins what a run's config says of backends: the config's format is one of theirs."""
     from hermes_core.contracts.errors import AmbiguousComponentError, BrokenComponentError, UserError
-    from hermes_core.contracts.run_backends import RunBackends
+    from hermes_core.contracts.sandbox import RunBackends
     from hermes_core.discovery import load_plugins_tolerantly
 
     # A plugin that is broken may be one that the config disables: only what is loaded then has to load.

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core import __version__
-from hermes_core.discovery.components import Component
-from hermes_core.discovery.distributions import fingerprint, installed_version
-from hermes_core.discovery.metadata import CORE_DISTRIBUTION
-from hermes_core.discovery.records import FoundPlugin, PluginRecord
+from hermes_core.discovery.components.component import Component
+from hermes_core.discovery.installation.distributions import fingerprint, installed_version
+from hermes_core.discovery.installation.metadata import CORE_DISTRIBUTION
+from hermes_core.discovery.installation.records import FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.contracts.tool import RuntimeService, Tool, ToolContext, ToolResult
-from hermes_core.rollout.boundary import guard_plugin_call
-from hermes_core.rollout.sync_context import SyncToolContext
-from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.rollout.plugin_calls.plugin_guard import guard_plugin_call
+from hermes_core.rollout.plugin_calls.sync_context import SyncToolContext
+from hermes_core.rollout.plugin_calls.worker_threads import WorkerThreads
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.arguments import ArgumentChecker
 

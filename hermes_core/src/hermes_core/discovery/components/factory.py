@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
-from hermes_core.discovery.components import Component, ComponentState
-from hermes_core.discovery.conformance import contract_violations, import_target, resolve
-from hermes_core.discovery.option_schema import OptionSchema
+from hermes_core.discovery.components.component import Component, ComponentState
+from hermes_core.discovery.components.conformance import contract_violations, import_target, resolve
+from hermes_core.discovery.components.option_schema import OptionSchema
 from hermes_core.nearest import did_you_mean
 from hermes_core.redaction.scrubber import SecretScrubber
 from hermes_core.redaction.secrets import find_secrets, redact, redact_text

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 from hermes_core.contracts.errors import BackendError, JudgeLostError, SandboxRefusedError, VerifierError
 from hermes_core.contracts.sandbox import ChangesTaker, Freezable, Sandbox
 from hermes_core.contracts.task import Task
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.copying import await_answer, copy_artifacts, copy_workspace
+from hermes_core.rollout.plugin_calls.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.world import set_up
+from hermes_core.rollout.task_setup import set_up
+from hermes_core.rollout.verification.artifacts import await_answer, copy_artifacts, copy_workspace
 from hermes_core.specs import ACCESS_LEVELS, Access, VerifierSpec
 
 OWN_PLACES: Final = ("container", "gvisor")
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
 
 
-class Places:
+class VerifierSandboxes:
     """Opens one sandbox for each kind of access; all but the live one are closed at the end, however it comes.
 
     What was used goes into the record's provenance under `verification`.

@@ -1,4 +1,4 @@
-"""Which of the found plugins may load, decided before anything of them is imported."""
+"""Which plugins are found and which of them may load, decided before anything of them is imported."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from pathlib import Path
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.plugin_settings import PluginSettings
-from hermes_core.discovery.metadata import normalise
-from hermes_core.discovery.records import LOCAL, FoundPlugin
+from hermes_core.discovery.installation.metadata import normalise, scan_entry_points
+from hermes_core.discovery.installation.records import LOCAL, FoundPlugin, PluginRecord, PluginState
 from hermes_core.nearest import did_you_mean
+
+
+def find_plugins(settings: PluginSettings) -> tuple[PluginRecord, ...]:
+    """Return every plugin as found or blocked; one whose metadata cannot be read has failed already."""
+    found = add_local(scan_entry_points(), settings.extra)
+    reasons = block_reasons(found, settings)
+    return tuple(_record_of(plugin, reasons.get(plugin.id)) for plugin in found)
 
 
 def matches(name: str, plugin: FoundPlugin) -> bool:
@@ -69,6 +76,14 @@ def block_reasons(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> d
 def is_asked_for(plugin: FoundPlugin, settings: PluginSettings) -> bool:
     """Tell whether the user named this plugin to be loaded, so that its failure cannot be passed over."""
     return plugin.is_local or any(matches(item, plugin) or plugin.value == item for item in settings.extra)
+
+
+def _record_of(plugin: FoundPlugin, reason: str | None) -> PluginRecord:
+    if reason is not None:
+        return PluginRecord(found=plugin, state=PluginState.BLOCKED, note=reason)
+    if plugin.problem is not None:
+        return PluginRecord(found=plugin, state=PluginState.FAILED, note=plugin.problem)
+    return PluginRecord(found=plugin, state=PluginState.FOUND)
 
 
 def _local(item: str) -> FoundPlugin:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnknownComponentError
-from hermes_core.discovery.components import Component
-from hermes_core.discovery.records import PluginRecord, PluginState
-from hermes_core.discovery.selection import matches
-from hermes_core.discovery.suggestions import known_names, package_for
+from hermes_core.discovery.components.component import Component
+from hermes_core.discovery.components.suggestions import known_names, package_for
+from hermes_core.discovery.installation.records import PluginRecord, PluginState
+from hermes_core.discovery.installation.selection import matches
 from hermes_core.nearest import nearest_names
 
 _OUT_OF_ORDER: Final = {PluginState.FAILED, PluginState.INCOMPATIBLE, PluginState.BLOCKED}

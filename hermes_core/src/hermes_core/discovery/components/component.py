@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_core.discovery.records import PluginRecord
+    from hermes_core.discovery.installation.records import PluginRecord
     from hermes_core.specs import Declaration
 
 

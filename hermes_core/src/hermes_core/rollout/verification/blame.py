@@ -16,10 +16,10 @@ from hermes_core.contracts.errors import (
     WorkspaceError,
 )
 from hermes_core.contracts.rollout import AgentResult
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.places import Places
+from hermes_core.rollout.plugin_calls.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.world import set_up
+from hermes_core.rollout.task_setup import set_up
+from hermes_core.rollout.verification.verifier_sandboxes import VerifierSandboxes
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
@@ -78,8 +78,8 @@ def is_suspect(record: RolloutRecord, error: Exception) -> bool:
     return is_of_rollout and has_acted and place is not None and not place.get("expired")
 
 
-JudgeIn = Callable[[Places, AgentResult], Awaitable[object]]
-"""Judges a result with the task's verifier in the given places."""
+JudgeIn = Callable[[VerifierSandboxes, AgentResult], Awaitable[object]]
+"""Judges a result with the task's verifier in the given sandboxes."""
 
 
 async def works_untouched(
@@ -101,8 +101,8 @@ async def works_untouched(
             is_open = True
             context = RolloutContext(runtime, rollout_id=live.rollout_id, sandbox=sandbox)
             context.state = live.state
-            async with Places(runtime, context, control) as places:
-                await judge_in(places, record.agent_result(copy.deepcopy(list(record.conversation.messages))))
+            async with VerifierSandboxes(runtime, context, control) as sandboxes:
+                await judge_in(sandboxes, record.agent_result(copy.deepcopy(list(record.conversation.messages))))
     except Exception as error:  # whatever a plugin raises, it says how the control ended
         if isinstance(error, HermesError) and error.fatal:
             raise

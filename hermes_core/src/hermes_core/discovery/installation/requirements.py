@@ -44,7 +44,7 @@ def _problem(item: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _distribution_problem(requirement: str) -> str | None:
-    from hermes_core.discovery.distributions import installed_version
+    from hermes_core.discovery.installation.distributions import installed_version
 
     match = _DISTRIBUTION.fullmatch(requirement)
     assert match is not None, "declarations with unreadable requirements do not load"

@@ -9,8 +9,8 @@ from typing import Any
 from hermes_core.contracts.errors import BackendError, ContextUnusableError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout import copies
-from hermes_core.rollout.tool_runtime import ToolRuntime
+from hermes_core.rollout.plugin_calls import transfers
+from hermes_core.rollout.plugin_calls.tool_runtime import ToolRuntime
 from hermes_core.specs import ToolSpec
 
 VerifyWith = Callable[[str, Mapping[str, Any]], Awaitable[Score]]
@@ -116,19 +116,19 @@ class RolloutContext:
 
     async def upload_file(self, local_path: str, remote_path: str) -> dict[str, Any]:
         """Copy a file into the sandbox, byte for byte, with its permission bits."""
-        return await copies.upload_file(self.sandbox, local_path, remote_path)
+        return await transfers.upload_file(self.sandbox, local_path, remote_path)
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> list[dict[str, Any]]:
         """Copy a directory tree into the sandbox; one answer per file or symlink, which stays one."""
-        return await copies.upload_dir(self.sandbox, local_dir, remote_dir)
+        return await transfers.upload_dir(self.sandbox, local_dir, remote_dir)
 
     async def download_file(self, remote_path: str, local_path: str) -> dict[str, Any]:
         """Copy a file out of the sandbox, byte for byte."""
-        return await copies.download_file(self.sandbox, remote_path, local_path)
+        return await transfers.download_file(self.sandbox, remote_path, local_path)
 
     async def download_dir(self, remote_dir: str, local_dir: str) -> list[dict[str, Any]]:
         """Copy a directory tree out of the sandbox; one answer per file or symlink, which stays one."""
-        return await copies.download_dir(self.sandbox, remote_dir, local_dir)
+        return await transfers.download_dir(self.sandbox, remote_dir, local_dir)
 
     async def read_bytes(self, path: str) -> bytes:
         """Return a file's bytes."""

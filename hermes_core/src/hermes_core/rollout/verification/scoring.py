@@ -22,15 +22,15 @@ from hermes_core.contracts.errors import (
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout.boundary import PluginEscapeError, error_location, guard_plugin_call
-from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.control import is_about_data, is_suspect, is_workspace_error, works_untouched
-from hermes_core.rollout.copying import await_answer
-from hermes_core.rollout.places import Places
+from hermes_core.rollout.plugin_calls.context import RolloutContext
+from hermes_core.rollout.plugin_calls.plugin_guard import PluginEscapeError, error_location, guard_plugin_call
+from hermes_core.rollout.plugin_calls.sync_context import SyncToolContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
-from hermes_core.rollout.seals import Seal
-from hermes_core.rollout.sync_context import SyncToolContext
+from hermes_core.rollout.verification.artifacts import await_answer
+from hermes_core.rollout.verification.blame import is_about_data, is_suspect, is_workspace_error, works_untouched
+from hermes_core.rollout.verification.integrity import Seal
+from hermes_core.rollout.verification.verifier_sandboxes import VerifierSandboxes
 from hermes_core.specs import Access, Ref, VerifierSpec
 
 
@@ -82,8 +82,8 @@ async def _score_after(
     if record.suspect or is_blameless or not (suspect or is_workspace_error(record, error)):
         return None
 
-    async def judge_in(places: Places, result: AgentResult) -> Score:
-        return await _Judge(runtime, places, result).score(ref.name, ref.options)
+    async def judge_in(sandboxes: VerifierSandboxes, result: AgentResult) -> Score:
+        return await _Judge(runtime, sandboxes, result).score(ref.name, ref.options)
 
     if not await works_untouched(runtime, context, record, judge_in, must_score=not suspect):
         return None
@@ -125,8 +125,8 @@ async def _judge(
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
         return _lowest(runtime, ref, f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
     result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
-    async with Places(runtime, context, record, patience=patience) as places:
-        return await _Judge(runtime, places, result, patience=patience).score(ref.name, ref.options)
+    async with VerifierSandboxes(runtime, context, record, patience=patience) as sandboxes:
+        return await _Judge(runtime, sandboxes, result, patience=patience).score(ref.name, ref.options)
 
 
 def _lowest(runtime: Runtime, ref: Ref, detail: str) -> Score:
@@ -138,17 +138,19 @@ def _lowest(runtime: Runtime, ref: Ref, detail: str) -> Score:
 class _Judge:
     """Scores one result with verifiers by name, each in the style it was written in."""
 
-    def __init__(self, runtime: Runtime, places: Places, result: AgentResult, *, patience: int = 1) -> None:
+    def __init__(
+        self, runtime: Runtime, sandboxes: VerifierSandboxes, result: AgentResult, *, patience: int = 1
+    ) -> None:
         self._runtime = runtime
         self._limit = patience * runtime.verifier_timeout
-        self._places = places
+        self._sandboxes = sandboxes
         self._result = result
 
     async def score(self, name: str, options: Mapping[str, Any], *, least: Access = "live") -> Score:
         """Score with one verifier; `least` is the access of the verifier that asks."""
         try:
             spec, verifier = self._runtime.verifier(name, options)
-            return check_score(await self._score_in_time(spec, verifier, self._places.access(spec, least)), spec)
+            return check_score(await self._score_in_time(spec, verifier, self._sandboxes.access(spec, least)), spec)
         except HermesError as error:
             if not error.fatal:
                 raise
@@ -159,7 +161,7 @@ class _Judge:
         timer = asyncio.timeout(None)
         try:
             # Before its time begins: what a rollout leaves to be copied is not to cost the verifier that.
-            context = await self._places.at(spec, access)
+            context = await self._sandboxes.at(spec, access)
             async with timer:
                 return await guard_plugin_call(self._call(spec, verifier, access, context, timer))
         except HermesError:

@@ -11,8 +11,8 @@ from typing import Any
 
 from importlib_metadata import Distribution, distributions
 
-from hermes_core.discovery.metadata import header
-from hermes_core.discovery.records import FoundPlugin
+from hermes_core.discovery.installation.metadata import header
+from hermes_core.discovery.installation.records import FoundPlugin
 
 
 def installed_version(distribution: str) -> str | None:

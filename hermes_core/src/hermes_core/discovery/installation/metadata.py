@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Final
 
-from hermes_core.discovery.records import FoundPlugin
+from hermes_core.discovery.installation.records import FoundPlugin
 
 GROUP: Final = "hermes_core.plugins"
 CORE_DISTRIBUTION: Final = "hermes-agent-core"

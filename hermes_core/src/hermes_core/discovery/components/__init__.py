@@ -1,0 +1,1 @@
+"""One declared component: its state, its check against the contract, how it is built, and where its code comes from."""

@@ -1,0 +1,1 @@
+"""How a plugin's code is called during a rollout, and the context that it is handed."""
