@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from hermes_backend_docker.attach import AttachedReader
+from hermes_backend_docker.engine.attached_stream import AttachedReader
 
 
 def _frame(kind: int, data: bytes) -> bytes:

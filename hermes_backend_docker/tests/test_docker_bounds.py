@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.engine import Engine, EngineFacts
-from hermes_backend_docker.failures import EngineError
+from hermes_backend_docker.containers.ownership import POOL, container_name
+from hermes_backend_docker.engine.client import Engine, EngineFacts
+from hermes_backend_docker.engine.failures import EngineError
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_testing.watching import eventually, fill_with_processes

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
-from hermes_backend_docker import carried_python
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import EngineError
+from hermes_backend_docker.engine.client import Engine
+from hermes_backend_docker.engine.failures import EngineError
+from hermes_backend_docker.images import carried_python
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import BackendError, NoPythonError
 from hermes_core.contracts.sandbox import SandboxSpec

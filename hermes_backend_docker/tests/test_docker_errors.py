@@ -17,9 +17,9 @@ from aiodocker.exceptions import DockerError
 from pydantic import ValidationError
 from relay import served, to_the_engine
 
-from hermes_backend_docker.address import find_address
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.failures import (
+from hermes_backend_docker.engine.address import find_address
+from hermes_backend_docker.engine.failures import (
     ContainerGoneError,
     EngineDeniedError,
     EngineError,

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.hardening import AGENT_CAPABILITIES
+from hermes_backend_docker.containers.hardening import AGENT_CAPABILITIES
+from hermes_backend_docker.containers.ownership import container_name
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.ownership import container_name
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_testing.watching import TooSoon, with_more_time

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.context import read_context
-from hermes_backend_docker.failures import EngineError, ImageMissingError
+from hermes_backend_docker.engine.failures import EngineError, ImageMissingError
+from hermes_backend_docker.images.build_context import read_context
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.sandbox import SandboxSpec

@@ -14,7 +14,7 @@ import pytest
 from engine_state import narrow_sweeps
 
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.ownership import SANDBOX, container_name, is_abandoned, labels_of
+from hermes_backend_docker.containers.ownership import SANDBOX, container_name, is_abandoned, labels_of
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_sandbox import LeaseBook

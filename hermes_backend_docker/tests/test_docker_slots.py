@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from hermes_backend_docker.backend import DockerBackend
+from hermes_backend_docker.containers.ownership import POOL, container_name
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox import LeaseBook

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.hardening import AGENT_CAPABILITIES, ROOT_CAPABILITIES
+from hermes_backend_docker.containers.hardening import AGENT_CAPABILITIES, ROOT_CAPABILITIES
+from hermes_backend_docker.containers.users import Account, find_account
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.users import Account, find_account
 from hermes_core.contracts.errors import SandboxLacksError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ChangesTaker, SandboxSpec
 

@@ -8,25 +8,30 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar, cast
 
-from hermes_backend_docker.address import find_address
-from hermes_backend_docker.carried_python import CarriedPython, CarriedPythons
-from hermes_backend_docker.describing import (
+from hermes_backend_docker.containers.hardening import (
+    STATE_DIR,
+    container_config,
+    is_read_only,
+    plain_config,
+    processes_of,
+)
+from hermes_backend_docker.containers.host import ContainerHost, SharedContainer
+from hermes_backend_docker.containers.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
+from hermes_backend_docker.containers.spec_checks import (
     describe,
     environment_of,
     refuse_what_lacks,
     refuse_what_slots_share,
     refuse_wishes,
 )
-from hermes_backend_docker.engine import Engine, EngineFacts
-from hermes_backend_docker.failures import ImageMissingError, ProgramMissingError
-from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only, plain_config, processes_of
-from hermes_backend_docker.host import ContainerHost
-from hermes_backend_docker.images import Image, Images
+from hermes_backend_docker.containers.users import ACCOUNTS, ROOT, Account, find_account, fit, is_root, user_for
+from hermes_backend_docker.engine.address import find_address
+from hermes_backend_docker.engine.client import Engine, EngineFacts
+from hermes_backend_docker.engine.failures import ImageMissingError, ProgramMissingError
+from hermes_backend_docker.images.carried_python import CarriedPython, CarriedPythons
+from hermes_backend_docker.images.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
-from hermes_backend_docker.slots import SharedContainer
-from hermes_backend_docker.users import ACCOUNTS, ROOT, Account, find_account, fit, is_root, user_for
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermes_backend_docker.engine import Engine
+from hermes_backend_docker.engine.client import Engine
 
 
 def containers_of(pid: int) -> set[str]:

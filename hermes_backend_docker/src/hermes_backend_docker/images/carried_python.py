@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import EngineError, ProgramMissingError
-from hermes_backend_docker.images import Image
+from hermes_backend_docker.engine.client import Engine
+from hermes_backend_docker.engine.failures import EngineError, ProgramMissingError
+from hermes_backend_docker.images.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import NoPythonError
 from hermes_sandbox.backends import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python

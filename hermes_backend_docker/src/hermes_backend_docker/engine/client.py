@@ -17,9 +17,9 @@ from urllib.parse import quote
 from aiodocker import Docker
 from aiodocker.exceptions import DockerError
 
-from hermes_backend_docker.address import Address
-from hermes_backend_docker.attach import attach
-from hermes_backend_docker.failures import (
+from hermes_backend_docker.engine.address import Address
+from hermes_backend_docker.engine.attached_stream import attach
+from hermes_backend_docker.engine.failures import (
     ContainerGoneError,
     EngineError,
     EngineTimeoutError,

@@ -12,9 +12,9 @@ from typing import IO, Final, Literal
 
 from aiodocker import Docker
 
-from hermes_backend_docker.context import read_context
-from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import EngineError, ImageMissingError
+from hermes_backend_docker.engine.client import Engine
+from hermes_backend_docker.engine.failures import EngineError, ImageMissingError
+from hermes_backend_docker.images.build_context import read_context
 
 Pull = Literal["never", "missing", "always"]
 _DOCKERFILE: Final = "dockerfile:"

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hermes_backend_docker.engine import EngineFacts
-from hermes_backend_docker.hardening import GVISOR, capabilities, is_read_only, limits_of, processes_of, runtime_of
-from hermes_backend_docker.images import Image
+from hermes_backend_docker.containers.hardening import (
+    GVISOR,
+    capabilities,
+    is_read_only,
+    limits_of,
+    processes_of,
+    runtime_of,
+)
+from hermes_backend_docker.engine.client import EngineFacts
+from hermes_backend_docker.images.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec

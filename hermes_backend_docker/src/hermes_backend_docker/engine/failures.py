@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 from aiodocker.exceptions import DockerError
 
-from hermes_backend_docker.address import Address
+from hermes_backend_docker.engine.address import Address
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _UNREACHED: Final = 900

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from hermes_backend_docker.address import Address
-from hermes_backend_docker.failures import ContainerGoneError, EngineError
+from hermes_backend_docker.engine.address import Address
+from hermes_backend_docker.engine.failures import ContainerGoneError, EngineError
 from hermes_sandbox.backends import AgentStream
 
 _HEADER: Final = struct.Struct(">BxxxL")

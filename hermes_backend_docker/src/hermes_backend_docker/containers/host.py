@@ -1,15 +1,22 @@
-"""One container whose first process is the agent."""
+"""One container whose first process is the agent: of one sandbox, or shared by several."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import ContainerGoneError, ProgramMissingError
-from hermes_backend_docker.hardening import STATE_DIR
+from hermes_backend_docker.containers.hardening import STATE_DIR
+from hermes_backend_docker.engine.client import Engine
+from hermes_backend_docker.engine.failures import ContainerGoneError, ProgramMissingError
 from hermes_core.contracts.errors import NoPythonError, SandboxLostError
-from hermes_sandbox.backends import AgentStream, RootAgentHost, ShellClient, make_readonly_script, refuse_mounted
+from hermes_sandbox.backends import (
+    AgentStream,
+    RecycledHost,
+    RootAgentHost,
+    ShellClient,
+    make_readonly_script,
+    refuse_mounted,
+)
 
 
 class ContainerHost(RootAgentHost):
@@ -131,3 +138,7 @@ class ContainerHost(RootAgentHost):
         if self._container is not None:
             await self._engine.remove(self._container)
             self._container = None
+
+
+class SharedContainer(RecycledHost, ContainerHost):
+    """A container that several sandboxes share, each with a user and a directory of its own."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes_backend_docker.hardening import follows_image
-from hermes_backend_docker.images import Image
+from hermes_backend_docker.containers.hardening import follows_image
+from hermes_backend_docker.images.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
