@@ -17,9 +17,9 @@ import small_images
 from watched import at_work
 
 from hermes_backend_singularity.backend import SingularityBackend
-from hermes_backend_singularity.failures import ImageError, ImageTimeoutError
+from hermes_backend_singularity.images.sources import Source
 from hermes_backend_singularity.options import SingularityOptions
-from hermes_backend_singularity.sources import Source
+from hermes_backend_singularity.runtime.failures import ImageError, ImageTimeoutError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_testing.watching import TooSoon, eventually, processes_here, sleep_token, with_more_time
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import small_images
 
-from hermes_backend_singularity.marks import instance_name
+from hermes_backend_singularity.instances.ownership import instance_name
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import Recoverable, SandboxSpec
 from hermes_sandbox import LeaseBook, SandboxReclaimer
@@ -28,7 +28,9 @@ ASK = SandboxSpec(isolation="container", network="none")
 _DYING = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from hermes_backend_singularity import backend as of_backend, host as of_host, instance as of_instance
+from hermes_backend_singularity import backend as of_backend
+from hermes_backend_singularity.instances import host as of_host
+from hermes_backend_singularity.instances import instance as of_instance
 from hermes_core.contracts.sandbox import SandboxSpec
 
 options, leases, phase = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import small_images
 
-from hermes_backend_singularity import failures
 from hermes_backend_singularity.backend import ApptainerBackend, SingularityBackend
 from hermes_backend_singularity.options import SingularityOptions
+from hermes_backend_singularity.runtime import failures
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox import LeaseBook

@@ -9,15 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from hermes_backend_singularity.describing import describe
-from hermes_backend_singularity.host import InstanceHost, make_directory
-from hermes_backend_singularity.images import Images
-from hermes_backend_singularity.launching import as_root
-from hermes_backend_singularity.marks import PREFIX, end_marked, forget_instance, instance_name, orphans, write_lease
+from hermes_backend_singularity.images.images import Image, Images
+from hermes_backend_singularity.instances.command_lines import as_root, capabilities
+from hermes_backend_singularity.instances.host import InstanceHost, make_directory
+from hermes_backend_singularity.instances.ownership import (
+    PREFIX,
+    end_marked,
+    forget_instance,
+    instance_name,
+    orphans,
+    write_lease,
+)
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.plugin import APPTAINER, SINGULARITY
-from hermes_backend_singularity.program import Program
-from hermes_backend_singularity.spython_calls import instance_names
+from hermes_backend_singularity.runtime.program import Program
+from hermes_backend_singularity.runtime.spython_calls import instance_names
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
@@ -108,7 +114,7 @@ class SingularityBackend(AgentBackend):
             group=group,
             address_space=limits.address_space,
             is_bounded="pids" in limits.enforced,
-            provenance=describe(self.options, image, self._version, limits),
+            provenance=_describe(self.options, image, self._version, limits),
         )
         host.on_no_python = lambda *found: self._without_python.__setitem__(image.path, found)
         if image.path in self._without_python and host.serves_plain:
@@ -208,3 +214,19 @@ def _limit_disk(root: Path, size: int) -> None:
         raise SandboxRefusedError(
             f"limit disk_mb cannot be enforced here: {error}", hint="run as root, or leave disk_mb out"
         ) from error
+
+
+def _describe(options: SingularityOptions, image: Image, version: str, limits: Limits) -> dict[str, Any]:
+    """Return the image, the engine, whose the commands are, and which limits hold how."""
+    uid, gid = options.identity if as_root() else (os.geteuid(), os.getegid())
+    return {
+        "image": image.name,
+        "image_id": image.digest,
+        "engine": version,
+        "uid": uid,
+        "gid": gid,
+        "weaker": ["commands are root inside"] if uid == 0 else [],
+        "limits": dict(limits.enforced),
+        "capabilities": sorted(capabilities(options)),
+        "user_namespace": not as_root(),
+    }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from hermes_backend_singularity.failures import ProgramMissingError
+from hermes_backend_singularity.runtime.failures import ProgramMissingError
 from hermes_sandbox.backends import ENVIRONMENT
 
 NAMES: Final = ("apptainer", "singularity")

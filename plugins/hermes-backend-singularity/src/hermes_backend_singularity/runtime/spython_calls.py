@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hermes_backend_singularity.failures import InstanceError, last_words
-from hermes_backend_singularity.program import Program, Ran, run
+from hermes_backend_singularity.runtime.failures import InstanceError, last_words
+from hermes_backend_singularity.runtime.program import Program, Ran, run
 
 _WORKER: Final = Path(__file__).with_name("spython_worker.py")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hermes_backend_singularity.failures import InstanceError, explain, last_words
-from hermes_backend_singularity.program import Program
+from hermes_backend_singularity.runtime.failures import InstanceError, explain, last_words
+from hermes_backend_singularity.runtime.program import Program
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox.local import MARKER, kill_and_wait, read_process

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_backend_singularity.marks import instance_name
+from hermes_backend_singularity.instances.ownership import instance_name
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backends import PYTHON_FLAGS, shell_command
@@ -20,7 +20,7 @@ AGENT_CAPABILITIES: Final[Mapping[str, int]] = {"CHOWN": 0, "KILL": 5, "SETGID":
 ROOT_CAPABILITIES: Final[Mapping[str, int]] = {"DAC_OVERRIDE": 1, "FOWNER": 3}
 """What installers expect that run as root, where the commands do."""
 _TO_SEPARATE: Final = ("SETPCAP", "SYS_ADMIN")
-"""What `nest` needs besides, and drops."""
+"""What `nested_namespaces` needs besides, and drops."""
 STATE: Final = "/run/hermes"
 _SHM_MB: Final = 64
 _NOT_INHERITED: Final = frozenset(
@@ -126,7 +126,8 @@ def nest_message(
         "address_space": address_space,
         "capabilities": sorted(capabilities(options).values()),
     }
-    program = (resources.files("hermes_backend_singularity") / "nest.py").read_text(encoding="utf-8")
+    folder = resources.files("hermes_backend_singularity.instances")
+    program = (folder / "nested_namespaces.py").read_text(encoding="utf-8")
     text = f"{program}\nenter({settings!r})\n{PYTHON_FLAGS[-1]}".encode()
     return b"%08x" % len(text) + text
 

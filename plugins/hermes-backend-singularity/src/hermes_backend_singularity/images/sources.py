@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from hermes_backend_singularity.failures import ImageError
+from hermes_backend_singularity.runtime.failures import ImageError
 
 Kind = Literal["ready", "definition", "archive", "daemon", "registry"]
 _REGISTRIES: Final = ("docker", "oras", "library", "shub")

@@ -7,12 +7,12 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_backend_singularity.cache import Cached, ImageCache, key_of
-from hermes_backend_singularity.failures import ImageError, ImageTimeoutError, NoSpaceError, explain, last_words
+from hermes_backend_singularity.images.cache import Cached, ImageCache, key_of
+from hermes_backend_singularity.images.sources import Source, understand
 from hermes_backend_singularity.options import SingularityOptions
-from hermes_backend_singularity.program import Program
-from hermes_backend_singularity.sources import Source, understand
-from hermes_backend_singularity.spython_calls import build_image
+from hermes_backend_singularity.runtime.failures import ImageError, ImageTimeoutError, NoSpaceError, explain, last_words
+from hermes_backend_singularity.runtime.program import Program
+from hermes_backend_singularity.runtime.spython_calls import build_image
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_backend_singularity.failures import InstanceError, explain, last_words
-from hermes_backend_singularity.images import Image
-from hermes_backend_singularity.instance import Instance, require_separation
-from hermes_backend_singularity.launching import (
+from hermes_backend_singularity.images.images import Image
+from hermes_backend_singularity.instances.command_lines import (
     STATE,
     agent_arguments,
     as_root,
@@ -23,9 +21,11 @@ from hermes_backend_singularity.launching import (
     start_arguments,
     variable_arguments,
 )
-from hermes_backend_singularity.marks import end_marked, forget_instance
+from hermes_backend_singularity.instances.instance import Instance, require_separation
+from hermes_backend_singularity.instances.ownership import end_marked, forget_instance
 from hermes_backend_singularity.options import SingularityOptions
-from hermes_backend_singularity.program import Program
+from hermes_backend_singularity.runtime.failures import InstanceError, explain, last_words
+from hermes_backend_singularity.runtime.program import Program
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec

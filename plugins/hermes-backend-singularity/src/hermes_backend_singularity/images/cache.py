@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hermes_backend_singularity.failures import ImageError, ImageTimeoutError, NoSpaceError
+from hermes_backend_singularity.runtime.failures import ImageError, ImageTimeoutError, NoSpaceError
 
 Build = Callable[[Path], None]
 """Makes an image at a path that does not exist yet; raises when it cannot."""
