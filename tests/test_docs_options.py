@@ -31,7 +31,7 @@ def registry():
 
 def model_of(registry, name):
     if name == "engines":
-        return importlib.import_module("hermes_backend_ray.engine_options").EngineOptions
+        return importlib.import_module("hermes_backend_ray.rollout_workers.engine_options").EngineOptions
     return registry.load("backend", name).Options
 
 

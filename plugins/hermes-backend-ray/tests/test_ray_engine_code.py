@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hermes_backend_ray.engine_code import loaded_code
+from hermes_backend_ray.rollout_workers.code_versions import loaded_code
 from hermes_core.discovery import PluginSettings, load_plugins
 
 SOURCE = """
@@ -23,7 +23,7 @@ def hermes_verifiers():
 """
 LOOK = """
 import json, sys
-from hermes_backend_ray.engine_code import loaded_code
+from hermes_backend_ray.rollout_workers.code_versions import loaded_code
 from hermes_core.discovery import PluginSettings, load_plugins
 settings = PluginSettings(allow=("hermes-agent-core", *sys.argv[1].split(",")), extra=tuple(sys.argv[2:]))
 print(json.dumps(loaded_code(load_plugins(settings, environ={}).plugins)))

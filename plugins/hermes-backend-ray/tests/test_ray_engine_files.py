@@ -7,8 +7,8 @@ import json
 import pytest
 from engine_runs import Runs, registry
 
-from hermes_backend_ray.engine_files import difference, files_of
-from hermes_backend_ray.engine_worker import Outbox, Playroom
+from hermes_backend_ray.rollout_workers.task_files import difference, files_of
+from hermes_backend_ray.rollout_workers.worker import Outbox, Playroom
 from hermes_core.contracts.task import Task
 from hermes_core.specs import Ref
 from hermes_runner import RunConfig
@@ -60,7 +60,7 @@ async def playroom(known):
 
 
 def _no_tasks():
-    from hermes_backend_ray.engine_wire import pack
+    from hermes_backend_ray.rollout_workers.messages import pack
 
     return pack(())
 

@@ -10,13 +10,13 @@ import pytest
 from engine_runs import Seen, registry
 from scripted_actor import ScriptedActor
 
-from hermes_backend_ray.engine_cluster import EngineCluster
-from hermes_backend_ray.engine_crew import Crew, WorkerGoneError
-from hermes_backend_ray.engine_link import WorkerLink
-from hermes_backend_ray.engine_options import EngineOptions
-from hermes_backend_ray.engine_wire import describe_error, pack, pack_outcome, rebuilt, unpack
-from hermes_backend_ray.engine_worker import Outbox, Playroom
-from hermes_backend_ray.nodes import Node
+from hermes_backend_ray.cluster.nodes import Node
+from hermes_backend_ray.rollout_workers.engine_cluster import EngineCluster
+from hermes_backend_ray.rollout_workers.engine_options import EngineOptions
+from hermes_backend_ray.rollout_workers.messages import describe_error, pack, pack_outcome, rebuilt, unpack
+from hermes_backend_ray.rollout_workers.worker import Outbox, Playroom
+from hermes_backend_ray.rollout_workers.worker_link import WorkerLink
+from hermes_backend_ray.rollout_workers.worker_pool import Crew, WorkerGoneError
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import (
     BackendError,
@@ -123,7 +123,7 @@ async def test_a_worker_that_dies_loses_all_it_plays_and_says_where(worker, roll
 
 
 async def test_a_worker_that_says_nothing_any_more_is_lost(known, rollout, monkeypatch):
-    monkeypatch.setattr("hermes_backend_ray.engine_link._POLL", 0.01)
+    monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_link._POLL", 0.01)
     run = EngineRun(run_id="r", config={}, registry=known)
     options = OPTIONS.model_copy(update={"lost_after": 0.05})
     link = WorkerLink(ScriptedActor(), PLACE, slots=1, run=run, options=options)
@@ -299,7 +299,7 @@ async def test_no_node_for_a_worker_is_said_with_what_it_needs(known):
 
 
 async def test_when_no_worker_is_left_for_too_long_the_run_ends_and_says_how_it_goes_on(known, monkeypatch):
-    monkeypatch.setattr("hermes_backend_ray.engine_crew._REFRESH", 0.01)
+    monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
     crew = crew_of(known, OPTIONS)
     await crew.muster()
     crew.tend()
@@ -315,7 +315,7 @@ async def test_when_no_worker_is_left_for_too_long_the_run_ends_and_says_how_it_
 
 async def test_a_cluster_that_cannot_be_asked_any_more_ends_the_run_too(known, monkeypatch):
     """The tending ended with Ray's error, and a run without workers waited without end."""
-    monkeypatch.setattr("hermes_backend_ray.engine_crew._REFRESH", 0.01)
+    monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
     crew = crew_of(known, OPTIONS.model_copy(update={"workers": None}), NODES[1])
     await crew.muster()
     crew.tend()
@@ -338,7 +338,7 @@ async def _never(_name, _node):
 
 
 async def test_a_lost_worker_is_replaced_where_it_was(known, monkeypatch):
-    monkeypatch.setattr("hermes_backend_ray.engine_crew._REFRESH", 0.01)
+    monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
     crew = crew_of(known, EngineOptions(num_cpus=2), *NODES)
     await crew.muster()
     crew.tend()

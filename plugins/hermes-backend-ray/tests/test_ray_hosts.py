@@ -11,11 +11,11 @@ import pytest
 import ray
 from ray import cloudpickle
 
-from hermes_backend_ray.announcements import log_announcements
 from hermes_backend_ray.backend import RayBackend
-from hermes_backend_ray.hosts import Hosts
+from hermes_backend_ray.cluster.announcements import log_announcements
+from hermes_backend_ray.host_actors.host_actor import actor_class
+from hermes_backend_ray.host_actors.placement import Hosts
 from hermes_backend_ray.options import RayOptions
-from hermes_backend_ray.shipping import actor_class
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 
@@ -151,7 +151,7 @@ async def test_a_node_that_cannot_be_reached_directly_says_what_to_set(hosts, mo
     async def refused(_address):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr("hermes_backend_ray.link._dial", refused)
+    monkeypatch.setattr("hermes_backend_ray.host_actors.node_link._dial", refused)
     with pytest.raises(BackendError, match=r"cannot be reached directly, at port \d+: Connection refused") as caught:
         await link.start("cat")
     assert "stream: calls" in str(caught.value.hint)
@@ -161,7 +161,7 @@ _SHARING = """
 import asyncio, sys
 from pathlib import Path
 import ray
-from hermes_backend_ray.announcements import log_announcements
+from hermes_backend_ray.cluster.announcements import log_announcements
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.sandbox import SandboxSpec

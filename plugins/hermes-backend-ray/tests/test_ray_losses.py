@@ -17,7 +17,7 @@ from ray._private.state import actors  # the public way to it needs the dashboar
 from ray_cluster import MACHINES
 
 from hermes_backend_ray.backend import RayBackend
-from hermes_backend_ray.nodes import alive_nodes
+from hermes_backend_ray.cluster.nodes import alive_nodes
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec

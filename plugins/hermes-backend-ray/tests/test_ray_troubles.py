@@ -21,10 +21,10 @@ import ray
 from pydantic import ValidationError
 
 from hermes_backend_ray.backend import RayBackend
-from hermes_backend_ray.connection import stream_kind
-from hermes_backend_ray.failures import node_loss
-from hermes_backend_ray.link import RayLink
-from hermes_backend_ray.nodes import Node
+from hermes_backend_ray.cluster.connection import stream_kind
+from hermes_backend_ray.cluster.failures import node_loss
+from hermes_backend_ray.cluster.nodes import Node
+from hermes_backend_ray.host_actors.node_link import RayLink
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -135,7 +135,7 @@ def test_a_process_of_its_own_connects_by_itself(tmp_path, ray_cluster):
     assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
 
 
-_NO_GRPC = "import hermes_backend_ray.connection as c; c.find_spec = lambda name: None"
+_NO_GRPC = "import hermes_backend_ray.cluster.connection as c; c.find_spec = lambda name: None"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_one_place_connects():
     """Ray allows a process one connection, and would make one of its own where it has none."""
     package = Path(sys.modules["hermes_backend_ray"].__path__[0])
     calls = re.compile(r"\bray\.(init|shutdown)\(")
-    assert [path.name for path in sorted(package.glob("*.py")) if calls.search(path.read_text())] == ["connection.py"]
+    assert [path.name for path in sorted(package.rglob("*.py")) if calls.search(path.read_text())] == ["connection.py"]
 
 
 _LEASED = """
@@ -211,7 +211,7 @@ class _Frozen:
 
 @pytest.mark.parametrize("kind", ["socket", "calls"])
 async def test_an_actor_that_does_not_answer_is_given_up_in_time(monkeypatch, kind):
-    monkeypatch.setattr("hermes_backend_ray.link._STARTING", 0.1)
+    monkeypatch.setattr("hermes_backend_ray.host_actors.node_link._STARTING", 0.1)
     link = RayLink(_Frozen(), kind, lambda: None)
     with pytest.raises(SandboxLostError, match=r"has not started a program within 0\.1 s"):
         await asyncio.wait_for(link.start("true"), 60)

@@ -8,11 +8,10 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from hermes_backend_ray.connection import known_address, stream_kind
-from hermes_backend_ray.departed import Departed
-from hermes_backend_ray.hosts import Hosts, close_all
-from hermes_backend_ray.link import RayLink
-from hermes_backend_ray.nodes import still_missing, why_missing
+from hermes_backend_ray.cluster.connection import known_address, stream_kind
+from hermes_backend_ray.cluster.nodes import still_missing, why_missing
+from hermes_backend_ray.host_actors.node_link import Departed, RayLink
+from hermes_backend_ray.host_actors.placement import Hosts, close_all
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec

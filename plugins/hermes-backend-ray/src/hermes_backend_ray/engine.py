@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ray.exceptions import RayActorError, RayError
 
-from hermes_backend_ray.engine_cluster import EngineCluster
-from hermes_backend_ray.engine_code import loaded_code
-from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, worker_not_started
-from hermes_backend_ray.engine_files import files_of
-from hermes_backend_ray.engine_link import WorkerLink
-from hermes_backend_ray.engine_options import EngineOptions
-from hermes_backend_ray.engine_wire import Answer, orders, pack, rebuilt
-from hermes_backend_ray.nodes import Node
+from hermes_backend_ray.cluster.nodes import Node
+from hermes_backend_ray.rollout_workers.code_versions import loaded_code
+from hermes_backend_ray.rollout_workers.engine_cluster import EngineCluster
+from hermes_backend_ray.rollout_workers.engine_options import EngineOptions
+from hermes_backend_ray.rollout_workers.messages import Answer, orders, pack, rebuilt
+from hermes_backend_ray.rollout_workers.task_files import files_of
+from hermes_backend_ray.rollout_workers.worker_link import WorkerLink
+from hermes_backend_ray.rollout_workers.worker_pool import Crew, WorkerGoneError, worker_not_started
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.task import Task

@@ -40,7 +40,7 @@ EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored
 
 _CONNECT = """
 import asyncio, json, sys
-from hermes_backend_ray.engine_cluster import EngineCluster
+from hermes_backend_ray.rollout_workers.engine_cluster import EngineCluster
 
 async def main():
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final
 
-from hermes_backend_ray.announcements import log_announcements
+from hermes_backend_ray.cluster.announcements import log_announcements
 from hermes_backend_ray.options import RayOptions, Stream, split_address
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from hermes_backend_ray.connection import attach, detach
-from hermes_backend_ray.engine_worker import RolloutWorker
-from hermes_backend_ray.nodes import Node, alive_nodes
+from hermes_backend_ray.cluster.connection import attach, detach
+from hermes_backend_ray.cluster.nodes import Node, alive_nodes
 from hermes_backend_ray.options import RayOptions
+from hermes_backend_ray.rollout_workers.worker import RolloutWorker
 from hermes_core.contracts.errors import BackendError, ConfigError
 
 _KILLS_CHILDREN: Final = "RAY_kill_child_processes_on_worker_exit"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ray.exceptions import RayError
 
-from hermes_backend_ray.engine_wire import News, key_of, pack, rebuilt, unpack
+from hermes_backend_ray.rollout_workers.messages import News, key_of, pack, rebuilt, unpack
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import EngineLostError, TaskError
 
 if TYPE_CHECKING:
-    from hermes_backend_ray.engine_options import EngineOptions
+    from hermes_backend_ray.rollout_workers.engine_options import EngineOptions
     from hermes_core.contracts.engine import EngineRun
     from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.rollout import RolloutOutcome

@@ -1,4 +1,4 @@
-"""A link to a node: programs there, each with a stream."""
+"""A link to a node: programs there, each with a stream; and to a node that has departed: nothing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hermes_backend_ray.calls import CallStream
-from hermes_backend_ray.host import HostActor
-from hermes_backend_ray.node_actor import TOKEN
+from hermes_backend_ray.host_actors.call_stream import CallStream
+from hermes_backend_ray.host_actors.host_actor import HostActor
+from hermes_backend_ray.host_actors.node_actor import TOKEN
+from hermes_backend_ray.host_actors.node_reader import NodeReader
 from hermes_backend_ray.options import Stream
-from hermes_backend_ray.reader import NodeReader
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.backends import Abortable, AgentStream, open_callback_reader
-from hermes_sandbox.remote import CompletedCommand
+from hermes_sandbox.remote import CompletedCommand, RemoteProgram
 
 _CONNECT: Final = 15.0
 """Seconds in which a node must have accepted a connection."""
@@ -194,3 +194,25 @@ async def _dial(address: tuple[str, int]) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+class Departed:
+    """A link to nowhere: nothing can be started, and there is nothing to remove."""
+
+    alive = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
+        """Say that it is done: what ran there has ended, and Ray has no way to the machine's files."""
+        del command, data, timeout
+        return CompletedCommand(0, b"", "")
+
+    async def start(self, command: str) -> RemoteProgram:
+        """Refuse; raises `SandboxLostError`."""
+        del command
+        raise SandboxLostError(f"{self.name} is no part of the cluster any more")
+
+    async def aclose(self) -> None:
+        """Do nothing."""

@@ -11,9 +11,9 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from hermes_backend_ray.engine_code import loaded_code
-from hermes_backend_ray.engine_files import Files, difference, files_of
-from hermes_backend_ray.engine_wire import Answer, News, describe_error, pack, pack_outcome, unpack
+from hermes_backend_ray.rollout_workers.code_versions import loaded_code
+from hermes_backend_ray.rollout_workers.messages import Answer, News, describe_error, pack, pack_outcome, unpack
+from hermes_backend_ray.rollout_workers.task_files import Files, difference, files_of
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.rollout import RolloutOutcome

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from hermes_backend_ray.connection import attach, detach, stream_kind
-from hermes_backend_ray.host import HostActor
-from hermes_backend_ray.link import RayLink
-from hermes_backend_ray.nodes import Node, alive_nodes, fit_nodes
+from hermes_backend_ray.cluster.connection import attach, detach, stream_kind
+from hermes_backend_ray.cluster.nodes import Node, alive_nodes, fit_nodes
+from hermes_backend_ray.host_actors.host_actor import HostActor
+from hermes_backend_ray.host_actors.node_link import RayLink
 from hermes_backend_ray.options import RayOptions
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError

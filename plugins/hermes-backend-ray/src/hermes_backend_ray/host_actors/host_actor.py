@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any, Final, Self
 
-from hermes_backend_ray.failures import node_loss
-from hermes_backend_ray.nodes import Node, shortage
+from hermes_backend_ray.cluster.failures import node_loss
+from hermes_backend_ray.cluster.nodes import Node, shortage
 from hermes_backend_ray.options import RayOptions
-from hermes_backend_ray.shipping import actor_class
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _CALLS: Final = 10_000
 """Calls that may be waiting in one actor: two for each program that is read and waited for."""
 _LEAVING: Final = 5.0
 """Seconds in which an actor must have said that it kills what it started."""
+_BY_VALUE: Final = "hermes_node_actor"
+"""What the module of the actor's class is called, so that Ray sends its code and not its name."""
 
 
 class HostActor:
@@ -136,6 +138,18 @@ def _create(node: Node, options: RayOptions) -> Any:
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False),
     }
     return ray.remote(actor_class()).options(**asked).remote()
+
+
+def actor_class() -> Any:
+    """Return the class of the actor, by value.
+
+    What is pickled goes by its module's name where that can be imported, and the nodes would need this package. A
+    module that is in nobody's table goes with its code.
+    """
+    source = (resources.files("hermes_backend_ray.host_actors") / "node_actor.py").read_text(encoding="utf-8")
+    space: dict[str, Any] = {"__name__": _BY_VALUE}
+    exec(compile(source, f"<{_BY_VALUE}>", "exec"), space)  # noqa: S102 - this package's own file
+    return space["NodeActor"]
 
 
 def _kill(actor: Any) -> None:

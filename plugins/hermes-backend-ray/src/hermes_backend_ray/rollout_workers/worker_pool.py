@@ -8,10 +8,10 @@ import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from hermes_backend_ray.engine_cluster import EngineCluster
-from hermes_backend_ray.engine_link import WorkerLink
-from hermes_backend_ray.engine_options import EngineOptions
-from hermes_backend_ray.nodes import Node
+from hermes_backend_ray.cluster.nodes import Node
+from hermes_backend_ray.rollout_workers.engine_cluster import EngineCluster
+from hermes_backend_ray.rollout_workers.engine_options import EngineOptions
+from hermes_backend_ray.rollout_workers.worker_link import WorkerLink
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError, UserError
 
 Start = Callable[[str, Node | None], Awaitable[WorkerLink]]

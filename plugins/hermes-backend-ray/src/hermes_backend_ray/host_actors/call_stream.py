@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from hermes_backend_ray.host import HostActor
+from hermes_backend_ray.host_actors.host_actor import HostActor
 from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.backends import AgentStream, CallbackReader
 
