@@ -10,7 +10,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backend.base import AgentBackend
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.leases.book import LeaseBook
 
 

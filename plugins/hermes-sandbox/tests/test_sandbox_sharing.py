@@ -15,7 +15,7 @@ from sandbox_support import UID, gone, processes_of
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox.backend.shared_hosts import SharedHost, SharedHostPool
+from hermes_sandbox.backend.hosts.shared_hosts import SharedHost, SharedHostPool
 from hermes_sandbox.backends import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS

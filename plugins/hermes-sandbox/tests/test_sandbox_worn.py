@@ -21,11 +21,11 @@ from sandbox_support import UID
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox.backend.container_host import refuse_mounted
+from hermes_sandbox.backend.hosts.container_host import refuse_mounted
+from hermes_sandbox.backend.hosts.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
+from hermes_sandbox.backend.hosts.recycled_host import RecycledHost, UserSlot
+from hermes_sandbox.backend.hosts.slot_uids import first_uid, slot_fields
 from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, parse_identity
-from hermes_sandbox.backend.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
-from hermes_sandbox.backend.recycled_host import RecycledHost, UserSlot
-from hermes_sandbox.backend.slot_uids import first_uid, slot_fields
 from hermes_sandbox.backends import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.leases.book import LeaseBook
 from hermes_sandbox.protocol.agent_process import AgentProcess

@@ -11,8 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_sandbox.backend.agent_sandbox import AgentSandbox
     from hermes_sandbox.backend.base import AgentBackend
-    from hermes_sandbox.backend.container_host import RootAgentHost, refuse_mounted
-    from hermes_sandbox.backend.host import SandboxHost
+    from hermes_sandbox.backend.hosts.container_host import RootAgentHost, refuse_mounted
+    from hermes_sandbox.backend.hosts.host import SandboxHost
+    from hermes_sandbox.backend.hosts.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
+    from hermes_sandbox.backend.hosts.recycled_host import RecycledHost, UserSlot
+    from hermes_sandbox.backend.hosts.shared_hosts import MakeHost, SharedHost, SharedHostPool, SlotReservation
+    from hermes_sandbox.backend.hosts.slot_uids import first_uid, slot_fields
     from hermes_sandbox.backend.options import (
         ENVIRONMENT,
         PROCESSES,
@@ -22,12 +26,8 @@ if TYPE_CHECKING:
         Seconds,
         parse_identity,
     )
-    from hermes_sandbox.backend.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
     from hermes_sandbox.backend.portable_python import NotPortableError, PortablePython, portable_python
-    from hermes_sandbox.backend.recycled_host import RecycledHost, UserSlot
-    from hermes_sandbox.backend.shared_hosts import MakeHost, SharedHost, SharedHostPool, SlotReservation
     from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
-    from hermes_sandbox.backend.slot_uids import first_uid, slot_fields
     from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, owner_is_dead
     from hermes_sandbox.posix_shell.client import ShellClient
     from hermes_sandbox.posix_shell.source import shell_command
@@ -52,17 +52,17 @@ __getattr__, __dir__ = lazy_exports(
     {
         "hermes_sandbox.backend.agent_sandbox": "AgentSandbox",
         "hermes_sandbox.backend.base": "AgentBackend",
-        "hermes_sandbox.backend.container_host": "RootAgentHost refuse_mounted",
-        "hermes_sandbox.backend.host": "SandboxHost",
+        "hermes_sandbox.backend.hosts.container_host": "RootAgentHost refuse_mounted",
+        "hermes_sandbox.backend.hosts.host": "SandboxHost",
+        "hermes_sandbox.backend.hosts.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
+        "hermes_sandbox.backend.hosts.recycled_host": "RecycledHost UserSlot",
+        "hermes_sandbox.backend.hosts.shared_hosts": "MakeHost SharedHost SharedHostPool SlotReservation",
+        "hermes_sandbox.backend.hosts.slot_uids": "first_uid slot_fields",
         "hermes_sandbox.backend.options": (
             "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"
         ),
-        "hermes_sandbox.backend.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
         "hermes_sandbox.backend.portable_python": "NotPortableError PortablePython portable_python",
-        "hermes_sandbox.backend.recycled_host": "RecycledHost UserSlot",
-        "hermes_sandbox.backend.shared_hosts": "MakeHost SharedHost SharedHostPool SlotReservation",
         "hermes_sandbox.backend.shell_sandbox": "ShellSandbox refuse_without_agent",
-        "hermes_sandbox.backend.slot_uids": "first_uid slot_fields",
         "hermes_sandbox.leases.book": "Lease OWNER_FIELDS owner_is_dead",
         "hermes_sandbox.posix_shell.client": "ShellClient",
         "hermes_sandbox.posix_shell.source": "shell_command",

@@ -14,7 +14,7 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, Sandbox, SandboxSpec, Transfer
 from hermes_sandbox.backend.changes import take_changes
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.egress.log import EgressLog
 from hermes_sandbox.protocol import transfers
 from hermes_sandbox.protocol.client import require_fits

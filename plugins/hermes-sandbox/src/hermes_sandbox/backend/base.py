@@ -18,10 +18,10 @@ from hermes_core.contracts.sandbox import IsolationLevel, RootBackend, Sandbox, 
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.agent.seccomp import FAMILIES
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
+from hermes_sandbox.backend.hosts.recycled_host import RecycledHost
+from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHostPool
 from hermes_sandbox.backend.options import ENVIRONMENT, PROCESSES, ROOT, UNBOUNDED
-from hermes_sandbox.backend.recycled_host import RecycledHost
-from hermes_sandbox.backend.shared_hosts import Places, SharedHostPool
 from hermes_sandbox.backend.shell_opening import shell_sandbox
 from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
 from hermes_sandbox.egress.attach import NO_PROXY, attach, proxy_for, refuse_hosts

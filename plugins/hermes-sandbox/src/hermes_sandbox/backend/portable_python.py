@@ -27,7 +27,7 @@ from typing import ClassVar, Final
 
 from hermes_core.contracts.errors import BackendError, UnavailableComponentError
 from hermes_sandbox.agent.slot_lifecycle import NEEDED_LATER
-from hermes_sandbox.backend.ownership_scripts import make_readonly_script
+from hermes_sandbox.backend.hosts.ownership_scripts import make_readonly_script
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_sources
 from hermes_sandbox.protocol.processes import ptyprocess_source
 

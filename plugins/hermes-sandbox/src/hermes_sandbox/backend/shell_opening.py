@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.backend.shell_sandbox import ShellSandbox
 from hermes_sandbox.posix_shell.client import ShellClient, ShellPlace
 from hermes_sandbox.posix_shell.scripts import first_state

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Self, final
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxLacksError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, Sandbox, SandboxSpec, Transfer
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.posix_shell.client import Captured, Ran, ShellClient
 from hermes_sandbox.posix_shell.files import PlainFiles
 from hermes_sandbox.posix_shell.scripts import session_script

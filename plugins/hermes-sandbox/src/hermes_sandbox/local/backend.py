@@ -20,7 +20,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.backend.base import AgentBackend
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group

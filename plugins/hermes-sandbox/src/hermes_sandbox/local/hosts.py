@@ -16,7 +16,7 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.backend import bubblewrap
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError, Sandbox
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.base import AgentBackend
 from hermes_sandbox.backend.bubblewrap import advice
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.remote.facts import Machine, probe_host, sweep
 from hermes_sandbox.remote.hosts import BubblewrapHost, ConnectionHost, PlainHost
 from hermes_sandbox.remote.link import Link

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.remote.confinement import account_inside, agent_argv, bwrap_argv, start_command
 from hermes_sandbox.remote.facts import Machine, make_directories, sweep

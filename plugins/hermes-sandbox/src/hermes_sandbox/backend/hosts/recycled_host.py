@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
-from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.backend.shared_hosts import SharedHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
+from hermes_sandbox.backend.hosts.shared_hosts import SharedHost
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 _SHARED: Final = {

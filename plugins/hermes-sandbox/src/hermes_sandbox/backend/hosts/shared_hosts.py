@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.protocol.client import AgentClient, AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
