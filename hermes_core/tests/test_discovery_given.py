@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib
 import sys
+import zipfile
 from pathlib import Path
 
 import pydantic
@@ -86,6 +89,7 @@ def test_a_name_that_a_plugin_declares_is_refused_with_both(site, load):
     with pytest.raises(ConfigError, match=r"verifier 'exact' .*acme-exact:exact") as caught:
         registry.with_component(spec("exact"), Judge())
     assert f"local:{__name__}" in str(caught.value)
+    assert "-p no:acme-exact:exact" in caught.value.hint
     with pytest.raises(ConfigError, match=f"local:{__name__}"):
         registry.with_component(spec(), Judge()).with_component(spec(), Judge())
 
@@ -131,3 +135,24 @@ def test_the_file_that_an_object_comes_from_is_recorded(load):
     file = Path(sys.modules[__name__].__file__)
     assert entry["components"] == ["verifier:mine"]
     assert entry["file_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_of_a_partial_the_file_of_its_function_is_recorded(load):
+    made = load().with_component(spec(), functools.partial(Limited))
+    assert f"local:{__name__}" in [one["plugin"] for one in made.provenance([("verifier", "mine")])]
+
+
+def test_a_class_from_a_zip_file_has_no_file_of_its_own(load, tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "wheel.zip", "w") as wheel:
+        wheel.writestr("zipped_judges.py", "class Judge:\n    def score(self, result, context):\n        return 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "wheel.zip"))
+    judges = importlib.import_module("zipped_judges")
+    made = load().with_component(spec(), judges.Judge())
+    entry = next(one for one in made.provenance([("verifier", "mine")]) if one["local"])
+    assert entry["file_sha256"] is None
+
+
+def test_an_object_that_is_refused_is_to_be_repaired_where_it_was_given(load):
+    with pytest.raises(BrokenComponentError) as caught:
+        load().with_component(spec(), Path())
+    assert caught.value.hint == f"repair what was given of {Path.__module__}"

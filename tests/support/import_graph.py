@@ -34,7 +34,9 @@ class Module:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         is_init = path.name == "__init__.py"
         package = name if is_init else name.rpartition(".")[0]
-        lazy = any(isinstance(node, ast.Assign) and "lazy_exports(" in ast.unparse(node.value) for node in tree.body)
+        lazy = any(
+            "= lazy_exports(" in ast.unparse(node) for node in tree.body if isinstance(node, ast.If | ast.Assign)
+        )
         return cls(is_front=is_init or lazy, imports=tuple(_imports(tree, package)), is_lazy=lazy)
 
 

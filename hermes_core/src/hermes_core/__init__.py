@@ -16,10 +16,11 @@ __version__ = "0.1.0"
 
 __all__ = ["PluginSettings", "Registry", "__version__", "hookimpl", "load_plugins"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".discovery": "PluginSettings Registry load_plugins",
-        ".hookspecs": "hookimpl",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".discovery": "PluginSettings Registry load_plugins",
+            ".hookspecs": "hookimpl",
+        },
+    )

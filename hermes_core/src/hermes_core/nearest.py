@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 __all__ = ["did_you_mean", "nearest_names"]
 
 
-def nearest_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """Return the known names that are most like `name`, best first; none if nothing is."""
+def nearest_names(name: str, known: Iterable[str], most: int = 1, *, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are most like `name`, best first; none below a likeness (0 to 1) of `cutoff`."""
     from difflib import get_close_matches
 
-    return get_close_matches(name, list(known), most, 0.5)
+    return get_close_matches(name, list(known), most, cutoff)
 
 
-def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1, cutoff: float = 0.6) -> str:
     """Ask back with the nearest names, for an error's hint; `otherwise` if nothing is near."""
-    near = nearest_names(name, known, most)
+    near = nearest_names(name, known, most, cutoff=cutoff)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise

@@ -51,22 +51,23 @@ __all__ = [
     "skip_space",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".catalog": "FAMILIES",
-        ".declarative": "from_response_template",
-        ".detection": "detect",
-        ".engine.scanning.parser": "ScanningParser",
-        ".engine.scanning.scan": "Scan seek sees skip_space",
-        ".families.json.json_array": "JsonArrayParser",
-        ".families.json.tagged_json": "TaggedJsonParser",
-        ".families.special_tokens.named_json": "NamedJsonParser",
-        ".markup.dialect": "Dialect",
-        ".markup.parser": "MarkupParser",
-        ".models": "parser_for",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".catalog": "FAMILIES",
+            ".declarative": "from_response_template",
+            ".detection": "detect",
+            ".engine.scanning.parser": "ScanningParser",
+            ".engine.scanning.scan": "Scan seek sees skip_space",
+            ".families.json.json_array": "JsonArrayParser",
+            ".families.json.tagged_json": "TaggedJsonParser",
+            ".families.special_tokens.named_json": "NamedJsonParser",
+            ".markup.dialect": "Dialect",
+            ".markup.parser": "MarkupParser",
+            ".models": "parser_for",
+        },
+    )
 
 
 def get_parser(name: str, **options: Any) -> ToolCallParser:

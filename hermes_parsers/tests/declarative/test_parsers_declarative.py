@@ -54,10 +54,8 @@ class TestSources:
     def test_the_parser_is_what_the_contract_asks_for(self):
         assert isinstance(from_response_template(PLAIN), ToolCallParser)
 
-    def test_the_package_offers_it_and_nothing_else_by_that_way(self):
+    def test_the_package_offers_it(self):
         assert hermes_parsers.from_response_template is from_response_template
-        with pytest.raises(AttributeError, match="has no attribute 'from_response_templates'"):
-            _ = hermes_parsers.from_response_templates
 
     @pytest.mark.parametrize(
         ("source", "says"),

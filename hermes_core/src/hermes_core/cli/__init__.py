@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["end_signals", "main", "one_line", "plural"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".dispatcher": "main",
-        ".display_text": "one_line plural",
-        ".signals": "end_signals",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".dispatcher": "main",
+            ".display_text": "one_line plural",
+            ".signals": "end_signals",
+        },
+    )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hermes_core.nearest import did_you_mean
+from hermes_core.nearest import nearest_names
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -39,5 +39,5 @@ class CommandParser(argparse.ArgumentParser):
         option = next((word.partition("=")[0] for word in rest if word.startswith("-") and word != "--"), None)
         if option is None:
             return f"unexpected argument {rest[0]}"
-        near = did_you_mean(option, self._option_string_actions)
-        return f"unknown argument {option}; {near}" if near else f"unknown argument {option}"
+        near = nearest_names(option, self._option_string_actions)
+        return f"unknown argument {option}; did you mean {near[0]}?" if near else f"unknown argument {option}"

@@ -32,23 +32,24 @@ __all__ = [
     "scan_entry_points", "scrubber_for", "unmet_requirements", "unreadable_requirements",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".components.component": "Component ComponentState EventProblem",
-        ".components.conformance": "contract_violations",
-        ".components.lookup_errors": "conflict_text",
-        ".components.option_schema": "OptionSchema",
-        ".components.suggestions": "known_names package_for",
-        ".doctor": "diagnose",
-        ".installation.metadata": "CORE_DISTRIBUTION scan_entry_points",
-        ".installation.records": "PluginRecord PluginState",
-        ".installation.requirements": "unmet_requirements unreadable_requirements",
-        ".kinds": "KINDS",
-        ".loader": "load_plugins load_plugins_tolerantly",
-        ".option_secrets": "mark_secrets scrubber_for",
-        ".registry": "Registry",
-        ".tasks": "load_tasks",
-        "hermes_core.contracts.plugin_settings": "PluginSettings",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".components.component": "Component ComponentState EventProblem",
+            ".components.conformance": "contract_violations",
+            ".components.lookup_errors": "conflict_text",
+            ".components.option_schema": "OptionSchema",
+            ".components.suggestions": "known_names package_for",
+            ".doctor": "diagnose",
+            ".installation.metadata": "CORE_DISTRIBUTION scan_entry_points",
+            ".installation.records": "PluginRecord PluginState",
+            ".installation.requirements": "unmet_requirements unreadable_requirements",
+            ".kinds": "KINDS",
+            ".loader": "load_plugins load_plugins_tolerantly",
+            ".option_secrets": "mark_secrets scrubber_for",
+            ".registry": "Registry",
+            ".tasks": "load_tasks",
+            "hermes_core.contracts.plugin_settings": "PluginSettings",
+        },
+    )

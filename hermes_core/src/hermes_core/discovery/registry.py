@@ -60,8 +60,9 @@ class Registry:
     def with_component(self, spec: Declaration, target: object) -> Self:
         """Return this registry with one component more; `target` is given in place of what `spec.target` names.
 
-        `create` gives the object itself, and takes no options for it; of a class or a factory it builds one. A name
-        that is declared already is refused. Who closes what `create` gives, as a `Runtime` its backend, closes it.
+        `create` gives the object itself, and takes no options for it; of a class or a factory, or whatever else can be
+        called, it builds one. A name that is declared already is refused. Who closes what `create` gives, as a
+        `Runtime` its backend, closes it.
         """
         kind = kind_of(spec)
         given = Component(kind=kind, spec=spec, plugin=local_record(target), target=target)

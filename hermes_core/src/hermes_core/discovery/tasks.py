@@ -90,6 +90,6 @@ def _neighbours(path: Path) -> str:
     if not parent.is_dir():
         return f"the folder {parent} does not exist either"
     names = [entry.name for entry in parent.iterdir() if entry.is_dir() or entry.suffix == ".jsonl"]
-    if near := nearest_names(path.name, names):
+    if near := nearest_names(path.name, names, cutoff=0.5):
         return f"did you mean {parent / near[0]}?"
     return f"{parent} has {', '.join(sorted(names)[:6]) or 'no task files'}"

@@ -8,7 +8,9 @@ from typing import Final
 
 from hermes_core.contracts.errors import BrokenComponentError, PluginError
 
-_OWN: Final = str(Path(__file__).parent)
+_CORE: Final = Path(__file__).parent.parent
+_OWN: Final = (str(_CORE / "discovery"), str(_CORE / "lazy.py"), "<frozen importlib")
+"""What the names begin with of the files that only lead from the loader to a plugin's code."""
 
 
 def plugin_error(what: str, plugin: str, error: BaseException) -> PluginError:
@@ -23,7 +25,7 @@ def brief_trace(error: BaseException) -> str:
     part: traceback.TracebackException | None = chain
     has_frames = isinstance(error, SyntaxError)
     while part is not None:
-        frames = [frame for frame in part.stack if not frame.filename.startswith((_OWN, "<frozen importlib"))]
+        frames = [frame for frame in part.stack if not frame.filename.startswith(_OWN)]
         frames = [f for f in frames if f.name != "import_module" or not f.filename.endswith("__init__.py")]
         part.stack = traceback.StackSummary.from_list(frames)
         has_frames = has_frames or bool(part.stack)

@@ -26,13 +26,14 @@ __all__ = [
     "redact_address", "redact_at", "redact_text", "strip_secrets", "yaml_problem",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".scrubber": "SecretScrubber",
-        ".secrets": (
-            "WITHHELD comparable_values find_secrets find_withheld quote_value "
-            "redact redact_address redact_at redact_text strip_secrets yaml_problem"
-        ),
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".scrubber": "SecretScrubber",
+            ".secrets": (
+                "WITHHELD comparable_values find_secrets find_withheld quote_value "
+                "redact redact_address redact_at redact_text strip_secrets yaml_problem"
+            ),
+        },
+    )

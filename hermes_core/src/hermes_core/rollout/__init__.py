@@ -31,24 +31,25 @@ __all__ = [
     "run_rollout", "supply_lease_store", "truncation_notice",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".dispatch": "ToolDispatcher",
-        ".engine": "Agent run_rollout",
-        ".interpretation": "ParsedReply parse_reply truncation_notice",
-        ".leasing": "supply_lease_store",
-        ".loop": "AgentLoop",
-        ".plan": "GroupPlan RolloutLimits RolloutSpec",
-        ".plugin_calls.context": "RolloutContext",
-        ".plugin_calls.plugin_guard": "PluginEscapeError error_location guard_plugin_call",
-        ".plugin_calls.sync_context": "SyncToolContext",
-        ".plugin_calls.tool_runtime": "FindTool",
-        ".plugin_calls.worker_threads": "WorkerThreads",
-        ".record": "RolloutRecord failed_outcome",
-        ".runtime": "Runtime merge_sandbox_spec",
-        ".verification.artifacts": "copy_tree",
-        ".verification.integrity": "Seal all_verifiers hash_files",
-        ".verification.verifier_sandboxes": "artifacts_for least_access require_own_place",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".dispatch": "ToolDispatcher",
+            ".engine": "Agent run_rollout",
+            ".interpretation": "ParsedReply parse_reply truncation_notice",
+            ".leasing": "supply_lease_store",
+            ".loop": "AgentLoop",
+            ".plan": "GroupPlan RolloutLimits RolloutSpec",
+            ".plugin_calls.context": "RolloutContext",
+            ".plugin_calls.plugin_guard": "PluginEscapeError error_location guard_plugin_call",
+            ".plugin_calls.sync_context": "SyncToolContext",
+            ".plugin_calls.tool_runtime": "FindTool",
+            ".plugin_calls.worker_threads": "WorkerThreads",
+            ".record": "RolloutRecord failed_outcome",
+            ".runtime": "Runtime merge_sandbox_spec",
+            ".verification.artifacts": "copy_tree",
+            ".verification.integrity": "Seal all_verifiers hash_files",
+            ".verification.verifier_sandboxes": "artifacts_for least_access require_own_place",
+        },
+    )

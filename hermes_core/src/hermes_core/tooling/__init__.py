@@ -17,13 +17,14 @@ __all__ = [
     "scratch_directory", "select_tools", "validate_toolset",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".arguments": "ArgumentsError prepare_arguments",
-        ".budget": "ResultBudget",
-        ".sandbox_paths": "expand_home scratch_directory",
-        ".selection": "ToolSelection select_tools",
-        ".toolsets": "resolve_toolset validate_toolset",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".arguments": "ArgumentsError prepare_arguments",
+            ".budget": "ResultBudget",
+            ".sandbox_paths": "expand_home scratch_directory",
+            ".selection": "ToolSelection select_tools",
+            ".toolsets": "resolve_toolset validate_toolset",
+        },
+    )

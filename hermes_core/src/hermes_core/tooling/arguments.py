@@ -67,7 +67,7 @@ def prepare_arguments(spec: ToolSpec, text: str) -> dict[str, Any]:
 
 def unknown_tool_answer(name: str, available: Sequence[str]) -> str:
     """Answer a call of a tool that does not exist or was not offered."""
-    near = nearest_names(name, available, 3)
+    near = nearest_names(name, available, 3, cutoff=0.5)
     guess = f" Did you mean {' or '.join(near)}?" if near else ""
     offer = f"Available tools: {', '.join(available)}." if available else "No tools are available."
     return f"Unknown tool {_shorten(name)}.{guess} {offer}"
@@ -235,7 +235,7 @@ def _type_hint(schema: Any, name: str) -> str:
 def _nearest(name: str, known: list[str]) -> str:
     if not known:
         return " (it takes no arguments)"
-    near = nearest_names(name, known)
+    near = nearest_names(name, known, cutoff=0.5)
     return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(known)})"
 
 

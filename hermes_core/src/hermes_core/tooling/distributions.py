@@ -38,7 +38,7 @@ def draw_toolsets(distribution: str, rng: random.Random) -> tuple[str, ...]:
     table = DISTRIBUTIONS.get(distribution)
     if table is None:
         known = ", ".join(sorted(DISTRIBUTIONS))
-        hint = did_you_mean(distribution, DISTRIBUTIONS, otherwise=f"choose one of: {known}", most=3)
+        hint = did_you_mean(distribution, DISTRIBUTIONS, otherwise=f"choose one of: {known}", most=3, cutoff=0.5)
         raise ConfigError(f"unknown distribution {distribution!r}; known are {known}", hint=hint)
     # One number per toolset in table order, drawn or not: a draw depends on the seed alone.
     drawn = tuple(name for name, percent in table.items() if rng.random() * 100 < percent)

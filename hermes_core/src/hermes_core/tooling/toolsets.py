@@ -71,5 +71,5 @@ def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
 def _unknown(registry: Registry, name: str) -> ConfigError:
     known = sorted({*registry.names("toolset"), *_group_by_toolset(registry), "all"})
     near = [*known, *LEGACY_NAMES, *registry.names("tool")]
-    hint = did_you_mean(name, near, otherwise="run: hermes-core plugins list", most=3)
+    hint = did_you_mean(name, near, otherwise="run: hermes-core plugins list", most=3, cutoff=0.5)
     return ConfigError(f"unknown toolset {name!r}; known are {', '.join(known)}", hint=hint)

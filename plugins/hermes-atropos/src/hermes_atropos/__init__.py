@@ -34,18 +34,19 @@ __all__ = [
     "ToolResult", "ToolSchema", "bridged", "build_tool_registry",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".agent.agent": "AtroposAgent",
-        ".agent.config": "AgentEnvConfig OWNERS",
-        ".agent.env": "AgentEnv",
-        ".author_code.bridge": "bridged",
-        ".author_code.legacy_loop": "HermesAgentLoop ToolContext",
-        ".base_env": "HermesAgentBaseEnv",
-        ".compat": ("APIServerConfig BaseEnvConfig EvalHandlingEnum ScoredDataGroup ScoredDataItem ServerBaseline"),
-        ".config": "HermesAgentEnvConfig",
-        "hermes_core.contracts.rollout": "AgentResult ToolError",
-        "hermes_tools.agent_tools": "Tool ToolCall ToolRegistry ToolResult ToolSchema build_tool_registry",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".agent.agent": "AtroposAgent",
+            ".agent.config": "AgentEnvConfig OWNERS",
+            ".agent.env": "AgentEnv",
+            ".author_code.bridge": "bridged",
+            ".author_code.legacy_loop": "HermesAgentLoop ToolContext",
+            ".base_env": "HermesAgentBaseEnv",
+            ".compat": ("APIServerConfig BaseEnvConfig EvalHandlingEnum ScoredDataGroup ScoredDataItem ServerBaseline"),
+            ".config": "HermesAgentEnvConfig",
+            "hermes_core.contracts.rollout": "AgentResult ToolError",
+            "hermes_tools.agent_tools": "Tool ToolCall ToolRegistry ToolResult ToolSchema build_tool_registry",
+        },
+    )

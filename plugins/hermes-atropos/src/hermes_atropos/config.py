@@ -200,4 +200,4 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
 def nearest(key: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known key, or all of them."""
     names = sorted(known)
-    return did_you_mean(key, names, otherwise=f"known keys: {', '.join(names)}")
+    return did_you_mean(key, names, otherwise=f"known keys: {', '.join(names)}", cutoff=0.5)

@@ -28,19 +28,20 @@ __all__ = [
     "decode_json", "embedded_status", "rollout_headers", "serve_application", "serve_until_stopped",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".clients.address": "ServerAddress",
-        ".clients.http": "HttpAnswer HttpChannel HttpOptions ROLLOUT_HEADER rollout_headers",
-        ".clients.http_errors": "RequestRefusal embedded_status",
-        ".clients.model_list": "CHECK_TIMEOUT check_listed",
-        ".clients.openai": "OpenAIChatClient",
-        ".clients.replies": "decode_json",
-        ".embedded.nop": "NopModel",
-        ".embedded.oracle": "OracleModel",
-        ".factory": "create_model",
-        ".serving.aiohttp_server": "serve_application",
-        ".serving.until_stopped": "serve_until_stopped",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".clients.address": "ServerAddress",
+            ".clients.http": "HttpAnswer HttpChannel HttpOptions ROLLOUT_HEADER rollout_headers",
+            ".clients.http_errors": "RequestRefusal embedded_status",
+            ".clients.model_list": "CHECK_TIMEOUT check_listed",
+            ".clients.openai": "OpenAIChatClient",
+            ".clients.replies": "decode_json",
+            ".embedded.nop": "NopModel",
+            ".embedded.oracle": "OracleModel",
+            ".factory": "create_model",
+            ".serving.aiohttp_server": "serve_application",
+            ".serving.until_stopped": "serve_until_stopped",
+        },
+    )

@@ -18,14 +18,15 @@ __all__ = [
     "SlotState", "SlotUnavailable", "SlotUnavailableError", "WaitTimes",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".errors": "HostStartTimeoutError SlotUnavailable SlotUnavailableError",
-        ".options": "OptionNames PoolOptions",
-        ".predecessor_config": "SlotPoolConfig",
-        ".slot_pool.pool": "SlotPool",
-        ".slot_pool.slot_records": "Slot SlotState",
-        ".statistics": "PoolStats WaitTimes",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".errors": "HostStartTimeoutError SlotUnavailable SlotUnavailableError",
+            ".options": "OptionNames PoolOptions",
+            ".predecessor_config": "SlotPoolConfig",
+            ".slot_pool.pool": "SlotPool",
+            ".slot_pool.slot_records": "Slot SlotState",
+            ".statistics": "PoolStats WaitTimes",
+        },
+    )

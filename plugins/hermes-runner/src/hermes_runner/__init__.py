@@ -22,17 +22,18 @@ __all__ = [
     "check_task", "is_embedded", "load_config", "plan_groups", "plan_rollouts", "replacement_outcome",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".config": "Action DEFAULT_POLICY PluginConfig RunConfig load_config",
-        ".output": "JsonlFile OutputFolder",
-        ".policy": "Policy",
-        ".run.local_engine": "LocalEngine Player",
-        ".run.models": "is_embedded",
-        ".run.plan": "plan_groups plan_rollouts",
-        ".run.run": "Run RunResult",
-        ".run.scheduling": "Recorder Scheduler replacement_outcome",
-        ".tasks.check": "NOTHING SOLUTION TaskCheck check_task",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".config": "Action DEFAULT_POLICY PluginConfig RunConfig load_config",
+            ".output": "JsonlFile OutputFolder",
+            ".policy": "Policy",
+            ".run.local_engine": "LocalEngine Player",
+            ".run.models": "is_embedded",
+            ".run.plan": "plan_groups plan_rollouts",
+            ".run.run": "Run RunResult",
+            ".run.scheduling": "Recorder Scheduler replacement_outcome",
+            ".tasks.check": "NOTHING SOLUTION TaskCheck check_task",
+        },
+    )

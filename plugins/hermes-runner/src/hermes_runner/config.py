@@ -293,4 +293,4 @@ def _show_input(problem: Any) -> str:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    return "; " + did_you_mean(key, known, otherwise=f"known keys: {', '.join(sorted(known))}")
+    return "; " + did_you_mean(key, known, otherwise=f"known keys: {', '.join(sorted(known))}", cutoff=0.5)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FileLeaseStore", "LeaseBook", "SandboxReclaimer", "default_lease_dir", "open_sandbox"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".backend.reclaim": "SandboxReclaimer",
-        ".leases.book": "LeaseBook default_lease_dir",
-        ".leases.file_store": "FileLeaseStore",
-        ".opening": "open_sandbox",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".backend.reclaim": "SandboxReclaimer",
+            ".leases.book": "LeaseBook default_lease_dir",
+            ".leases.file_store": "FileLeaseStore",
+            ".opening": "open_sandbox",
+        },
+    )

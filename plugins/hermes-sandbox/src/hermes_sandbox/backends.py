@@ -47,29 +47,30 @@ __all__ = [
     "shell_command", "slot_fields", "system_error",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "hermes_sandbox.backend.agent_sandbox": "AgentSandbox",
-        "hermes_sandbox.backend.base": "AgentBackend",
-        "hermes_sandbox.backend.hosts.container_host": "RootAgentHost refuse_mounted",
-        "hermes_sandbox.backend.hosts.host": "SandboxHost",
-        "hermes_sandbox.backend.hosts.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
-        "hermes_sandbox.backend.hosts.recycled_host": "RecycledHost UserSlot",
-        "hermes_sandbox.backend.hosts.shared_hosts": "MakeHost SharedHost SharedHostPool SlotReservation",
-        "hermes_sandbox.backend.hosts.slot_uids": "first_uid slot_fields",
-        "hermes_sandbox.backend.options": (
-            "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"
-        ),
-        "hermes_sandbox.backend.portable_python": "NotPortableError PortablePython portable_python",
-        "hermes_sandbox.backend.shell_sandbox": "ShellSandbox refuse_without_agent",
-        "hermes_sandbox.leases.book": "Lease OWNER_FIELDS owner_is_dead",
-        "hermes_sandbox.posix_shell.client": "ShellClient",
-        "hermes_sandbox.posix_shell.source": "shell_command",
-        "hermes_sandbox.protocol.bootstrap": "PYTHON_FLAGS",
-        "hermes_sandbox.protocol.client": "Abortable AgentClient AgentStream",
-        "hermes_sandbox.protocol.fd_limits": "system_error",
-        "hermes_sandbox.protocol.push_reader": "CallbackReader open_callback_reader",
-        "hermes_sandbox.protocol.slots": "AgentSlot SlotRequest",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "hermes_sandbox.backend.agent_sandbox": "AgentSandbox",
+            "hermes_sandbox.backend.base": "AgentBackend",
+            "hermes_sandbox.backend.hosts.container_host": "RootAgentHost refuse_mounted",
+            "hermes_sandbox.backend.hosts.host": "SandboxHost",
+            "hermes_sandbox.backend.hosts.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
+            "hermes_sandbox.backend.hosts.recycled_host": "RecycledHost UserSlot",
+            "hermes_sandbox.backend.hosts.shared_hosts": "MakeHost SharedHost SharedHostPool SlotReservation",
+            "hermes_sandbox.backend.hosts.slot_uids": "first_uid slot_fields",
+            "hermes_sandbox.backend.options": (
+                "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"
+            ),
+            "hermes_sandbox.backend.portable_python": "NotPortableError PortablePython portable_python",
+            "hermes_sandbox.backend.shell_sandbox": "ShellSandbox refuse_without_agent",
+            "hermes_sandbox.leases.book": "Lease OWNER_FIELDS owner_is_dead",
+            "hermes_sandbox.posix_shell.client": "ShellClient",
+            "hermes_sandbox.posix_shell.source": "shell_command",
+            "hermes_sandbox.protocol.bootstrap": "PYTHON_FLAGS",
+            "hermes_sandbox.protocol.client": "Abortable AgentClient AgentStream",
+            "hermes_sandbox.protocol.fd_limits": "system_error",
+            "hermes_sandbox.protocol.push_reader": "CallbackReader open_callback_reader",
+            "hermes_sandbox.protocol.slots": "AgentSlot SlotRequest",
+        },
+    )

@@ -46,19 +46,20 @@ __all__ = [
     "needs",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".registries": "isolated_registry",
-        ".suites.backend.suite": "BackendSuite",
-        ".suites.base": "needs",
-        ".suites.engine.suite": "EngineSuite",
-        ".suites.lease_store": "LeaseStoreSuite",
-        ".suites.model": "ModelSuite",
-        ".suites.parser.suite": "ParserSuite",
-        ".suites.plugin": "PluginSuite",
-        ".suites.service": "ServiceSuite",
-        ".suites.tool": "ToolSuite",
-        ".suites.verifier": "VerifierSuite",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".registries": "isolated_registry",
+            ".suites.backend.suite": "BackendSuite",
+            ".suites.base": "needs",
+            ".suites.engine.suite": "EngineSuite",
+            ".suites.lease_store": "LeaseStoreSuite",
+            ".suites.model": "ModelSuite",
+            ".suites.parser.suite": "ParserSuite",
+            ".suites.plugin": "PluginSuite",
+            ".suites.service": "ServiceSuite",
+            ".suites.tool": "ToolSuite",
+            ".suites.verifier": "VerifierSuite",
+        },
+    )

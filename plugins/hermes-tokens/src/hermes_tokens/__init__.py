@@ -26,17 +26,18 @@ __all__ = [
     "create_generate_client", "prove_template",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".append_rule.append": "AppendRule",
-        ".audit.recording_proxy": "RecordingProxy",
-        ".chat_template.template_check": "prove_template",
-        ".clients.factory": "create_generate_client",
-        ".clients.token_model": "TokenModel",
-        ".exactness": "Exchange check_exactness",
-        ".generation": "FinishReason GenerateClient GenerateRequest Generated TokenIds",
-        ".tokenizer": "ChatTokenizer",
-        ".training_group": "TrainingGroup TrainingItem",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".append_rule.append": "AppendRule",
+            ".audit.recording_proxy": "RecordingProxy",
+            ".chat_template.template_check": "prove_template",
+            ".clients.factory": "create_generate_client",
+            ".clients.token_model": "TokenModel",
+            ".exactness": "Exchange check_exactness",
+            ".generation": "FinishReason GenerateClient GenerateRequest Generated TokenIds",
+            ".tokenizer": "ChatTokenizer",
+            ".training_group": "TrainingGroup TrainingItem",
+        },
+    )

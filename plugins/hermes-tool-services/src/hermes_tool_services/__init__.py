@@ -23,16 +23,17 @@ __all__ = [
     "ToolExecutorClient", "ToolExecutorConfig", "ToolServer", "ToolServerClient", "TrajectoryToolClient",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".executor.artifacts": "ArtifactRefusedError",
-        ".executor.client": "ToolExecutorClient",
-        ".executor.config": "ToolExecutorConfig",
-        ".executor.executor": "ToolExecutor",
-        ".executor.sandbox_tools": "SandboxToolBackend",
-        ".executor.tool_backend": "ExecutionResult ToolBackend",
-        ".tool_server.client": "ToolServerClient TrajectoryToolClient",
-        ".tool_server.server": "ToolServer",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".executor.artifacts": "ArtifactRefusedError",
+            ".executor.client": "ToolExecutorClient",
+            ".executor.config": "ToolExecutorConfig",
+            ".executor.executor": "ToolExecutor",
+            ".executor.sandbox_tools": "SandboxToolBackend",
+            ".executor.tool_backend": "ExecutionResult ToolBackend",
+            ".tool_server.client": "ToolServerClient TrajectoryToolClient",
+            ".tool_server.server": "ToolServer",
+        },
+    )

@@ -25,18 +25,19 @@ __all__ = [
     "TerminalStatefulTool", "TerminalTool", "TmuxTool", "process_limit_note", "shorten_output",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".catalog": "TOOLS",
-        ".command_output": "process_limit_note shorten_output",
-        ".files.read_file": "ReadFileTool",
-        ".interactive.terminal_stateful": "TerminalStatefulTool",
-        ".interactive.tmux": "TmuxTool",
-        ".processes.process": "ProcessTool",
-        ".processes.process_actions": "RolloutProcesses",
-        ".processes.process_registry": "ProcessRegistry",
-        ".processes.process_session": "ProcessSession",
-        ".terminal": "TerminalTool",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".catalog": "TOOLS",
+            ".command_output": "process_limit_note shorten_output",
+            ".files.read_file": "ReadFileTool",
+            ".interactive.terminal_stateful": "TerminalStatefulTool",
+            ".interactive.tmux": "TmuxTool",
+            ".processes.process": "ProcessTool",
+            ".processes.process_actions": "RolloutProcesses",
+            ".processes.process_registry": "ProcessRegistry",
+            ".processes.process_session": "ProcessSession",
+            ".terminal": "TerminalTool",
+        },
+    )

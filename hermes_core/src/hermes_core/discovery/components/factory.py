@@ -175,10 +175,11 @@ def _import_reason(target: str, error: BaseException) -> str:
 
 def _break(component: Component, reason: str, error: BaseException | None) -> Never:
     component.state, component.reason = ComponentState.BROKEN, reason
-    raise BrokenComponentError(
-        f"{component.label} of {component.plugin.id} is broken: {reason}",
-        hint=f"the cause in full: hermes-core plugins doctor; repair or upgrade {component.plugin.found.distribution}",
-    ) from error
+    found = component.plugin.found
+    hint = f"the cause in full: hermes-core plugins doctor; repair or upgrade {found.distribution}"
+    if component.target is not None:
+        hint = f"repair what was given of {found.name}"
+    raise BrokenComponentError(f"{component.label} of {component.plugin.id} is broken: {reason}", hint=hint) from error
 
 
 def _text(error: BaseException) -> str:

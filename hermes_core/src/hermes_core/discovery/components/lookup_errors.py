@@ -35,7 +35,9 @@ def name_clash(given: Component, declared: Sequence[Component]) -> ConfigError:
     """Say that a component which is given has the name of one that is there."""
     by = ", ".join(component.plugin.id for component in declared)
     found = f"{given.kind} {given.spec.name!r} of {given.plugin.id} has the name of one that {by} declares"
-    return ConfigError(found, hint="give it another name")
+    other = declared[0].plugin
+    leave_out = "" if other.found.is_local else f", or leave that plugin out: -p no:{other.id}"
+    return ConfigError(found, hint=f"give it another name{leave_out}")
 
 
 def conflict_text(component: str, plugins: Sequence[str]) -> str:

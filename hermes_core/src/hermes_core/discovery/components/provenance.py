@@ -35,7 +35,8 @@ def _entry(plugin: FoundPlugin) -> dict[str, Any]:
 
 def _local(plugin: PluginRecord) -> dict[str, Any]:
     path = plugin.found.path or getattr(plugin.module, "__file__", None)
-    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
+    # What is imported from a zip file has no file of its own.
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else None
     return {**_identity(plugin.found), "file_sha256": digest}
 
 

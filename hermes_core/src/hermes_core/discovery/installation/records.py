@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -87,6 +88,8 @@ class PluginRecord:
 
 def local_record(target: object) -> PluginRecord:
     """Return the record of the module that an object comes from, as a plugin that declares nothing."""
+    while isinstance(target, functools.partial):
+        target = target.func
     name: str = getattr(target, "__module__", "__main__")
     found = FoundPlugin(distribution=LOCAL, version="", name=name, value=name)
     return PluginRecord(found=found, state=PluginState.LOADED, module=sys.modules.get(name))

@@ -68,6 +68,11 @@ class ToolRuntime:
             bound = self._tools[name] = BoundTool(spec, tool, self.workers)
         return bound
 
+    def tool_spec(self, name: str) -> ToolSpec:
+        """Return what is declared of a tool, which is not made for it."""
+        found = self._find_tool(name)
+        return found[0] if found else cast("ToolSpec", self.registry.spec("tool", name))
+
     def _installed_tool(self, name: str) -> tuple[ToolSpec, Tool]:
         spec = cast("ToolSpec", self.registry.spec("tool", name))
         return spec, cast("Tool", self.registry.create("tool", name, {}))

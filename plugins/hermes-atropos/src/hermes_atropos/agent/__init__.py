@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentConfig", "AgentResult", "AgentStep", "AtroposAgent", "SequenceData"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".agent": "AtroposAgent",
-        ".results": "AgentConfig AgentResult AgentStep SequenceData",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".agent": "AtroposAgent",
+            ".results": "AgentConfig AgentResult AgentStep SequenceData",
+        },
+    )

@@ -66,7 +66,7 @@ class HermesAgentLoop:
         return dataclasses.replace(record.agent_result(messages), managed_state=self._server.state())
 
     def _selection(self, schemas: Sequence[Mapping[str, Any]], names: frozenset[str]) -> ToolSelection:
-        specs = tuple(self._own.runtime.tool(name).spec for name in sorted(names))
+        specs = tuple(self._own.runtime.tool_spec(name) for name in sorted(names))
         offered = [schema for schema in schemas if schema["function"]["name"] in names]
         return ToolSelection(specs=specs, schemas=ToolSchemas.of(offered), drawn=())
 

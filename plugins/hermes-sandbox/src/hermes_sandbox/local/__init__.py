@@ -31,19 +31,20 @@ __all__ = [
     "read_process", "read_table", "remove_group", "send", "unmount", "with_descendants",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".backend": "LocalBackend",
-        ".cgroups": "ControlGroups Group remove_group",
-        ".files": "delete_tree",
-        ".kill": "kill_processes",
-        ".limits": "Limits plan_limits",
-        ".options": "LocalOptions",
-        ".tmpfs": "mount_sized unmount",
-        "hermes_sandbox.agent.processes": (
-            "MARKER belongs_to look_into read_marker read_process read_table send with_descendants"
-        ),
-        "hermes_sandbox.protocol.agent_process": "AgentProcess kill_and_wait",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".backend": "LocalBackend",
+            ".cgroups": "ControlGroups Group remove_group",
+            ".files": "delete_tree",
+            ".kill": "kill_processes",
+            ".limits": "Limits plan_limits",
+            ".options": "LocalOptions",
+            ".tmpfs": "mount_sized unmount",
+            "hermes_sandbox.agent.processes": (
+                "MARKER belongs_to look_into read_marker read_process read_table send with_descendants"
+            ),
+            "hermes_sandbox.protocol.agent_process": "AgentProcess kill_and_wait",
+        },
+    )

@@ -20,12 +20,13 @@ __all__ = [
     "decode_header", "lengths",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".backend": "MachineBackend",
-        ".link": "CompletedCommand Link RemoteProgram",
-        ".options": "MachineOptions",
-        "hermes_sandbox.agent.wire": "FrameError PREFIX decode_header lengths",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".backend": "MachineBackend",
+            ".link": "CompletedCommand Link RemoteProgram",
+            ".options": "MachineOptions",
+            "hermes_sandbox.agent.wire": "FrameError PREFIX decode_header lengths",
+        },
+    )

@@ -23,11 +23,12 @@ __all__ = [
     "without_policy",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        ".registry": "InstalledTool ToolRegistry build_tool_registry execute_tool",
-        ".results": ("POLICY_WORDS clamp_timeout command_result parse_result result_for without_policy"),
-        ".tool": "Tool ToolCall ToolResult ToolSchema",
-    },
-)
+if not TYPE_CHECKING:  # for a type checker every name would exist
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            ".registry": "InstalledTool ToolRegistry build_tool_registry execute_tool",
+            ".results": ("POLICY_WORDS clamp_timeout command_result parse_result result_for without_policy"),
+            ".tool": "Tool ToolCall ToolResult ToolSchema",
+        },
+    )
