@@ -50,6 +50,16 @@ def test_the_type_checker_sees_the_sources_of_a_package(package: Package):
     assert str((package.folder / "src").relative_to(ROOT)) in _settings()["mypy"]["mypy_path"]
 
 
+def test_no_folder_holds_more_than_15_modules():
+    sources = [package.folder / "src" for package in MEMBERS] + [ROOT / "benchmarks", ROOT / "examples"]
+    paths = [
+        path for source in sources for path in source.rglob("*.py") if "tests" not in path.relative_to(source).parts
+    ]
+    folders = Counter(path.parent.relative_to(ROOT) for path in paths)
+    crowded = {str(folder): count for folder, count in folders.items() if count > 15}
+    assert crowded == {}, "sort these into folders by topic"
+
+
 def test_requirements_on_siblings_are_bounded():
     assert list(sibling_findings(MEMBERS)) == []
 
