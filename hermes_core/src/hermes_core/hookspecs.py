@@ -59,7 +59,7 @@ def hermes_toolsets() -> Iterable[specs.ToolsetSpec]:
 
 @hookspec
 def hermes_task_sources() -> Iterable[specs.TaskSourceSpec]:
-    """Declare readers of task files and folders; each target gives a `contracts.task_source.TaskSource`."""
+    """Declare readers of task files and folders; each target gives a `contracts.task.TaskSource`."""
 
 
 @hookspec
