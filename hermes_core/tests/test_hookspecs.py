@@ -21,8 +21,15 @@ EVENTS = {name for name, function in HOOKS.items() if list(inspect.signature(fun
 def test_every_hook_has_a_docstring_that_says_when_it_is_called(name):
     text = inspect.getdoc(HOOKS[name])
     assert text
-    assert re.search(r"[Cc]alled|once", text)
+    # For declarations and events the page says it at its top.
+    assert re.search(r"[Cc]alled|once|^Declare |^Observe ", text)
     assert text.partition("\n")[0].endswith(".")
+
+
+def test_the_page_of_hooks_says_when_declarations_are_called_and_how_events_are_sent():
+    told = " ".join((hookspecs.__doc__ or "").split())
+    assert "are called once per plugin, by `discovery.load_plugins`" in told
+    assert "called on the event loop, they must not block, and an error is recorded, not raised" in told
 
 
 def test_every_hook_is_prefixed_and_synchronous():
