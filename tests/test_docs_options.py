@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 import pytest
-from docs_pages import BACKENDS, ROOT, blocks, page, rows, words
+from docs_pages import BACKENDS, DOCS, ROOT, blocks, page, rows, words
 from pydantic_core import PydanticUndefined
 
 from hermes_core.discovery import PluginSettings, load_plugins
@@ -109,6 +109,7 @@ def sources(name):
 
 PAGES = {
     **{name: f"backends/{name}.md" for name in BACKENDS},
+    **{f"plugins {path.stem}": f"plugins/{path.name}" for path in sorted(DOCS.glob("plugins/*.md"))},
     "ray engine": "engines.md",
     "pool executor": "tool-executor.md",
     "pool server": "tool-server.md",
