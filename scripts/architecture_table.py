@@ -30,7 +30,7 @@ def with_tables(page: str) -> str:
     for name, text in {"imports": diagram(), "packages": package_table(), "hooks": hook_table()}.items():
         begin, end = f"<!-- {name}: begin, written by scripts/architecture_table.py -->", f"<!-- {name}: end -->"
         if page.count(begin) != 1 or page.count(end) != 1:
-            raise ValueError(f"a page with {begin} and {end} was wanted, each once")
+            raise ValueError(f"expected {begin} and {end} in the page, each once")
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
     return page

@@ -13,7 +13,6 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from workspace import Package, packages
@@ -71,16 +70,6 @@ def snapshot(package: Package) -> str:
     return "\n\n".join("\n".join(describe(front, modules)) for front in fronts) + "\n"
 
 
-def is_module(name: str) -> bool:
-    """Tell whether a full name is a module of this workspace, and so nothing that a front may export."""
-    return name in _all_modules()
-
-
-@cache
-def _all_modules() -> frozenset[str]:
-    return frozenset(name for package in packages() for name in read_modules(package))
-
-
 def _module_name(path: Path, source: Path) -> str:
     parts = path.relative_to(source).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -126,7 +115,7 @@ def _is_typing_help(node: ast.stmt) -> bool:
 
 
 def _describe_name(name: str, module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
-    home, node = _find(name, module, modules)
+    home, node = find_definition(name, module, modules)
     if node is None and name in home.imports:
         yield f"{name} = {'.'.join(home.imports[name])}"
         return
@@ -149,7 +138,7 @@ def _describe_members(
     known |= {name for member in node.body if (name := _name_of(member)) is not None}
     for base in node.bases:
         written = base.value if isinstance(base, ast.Subscript) else base
-        home, found = _find(ast.unparse(written), module, modules)
+        home, found = find_definition(ast.unparse(written), module, modules)
         if isinstance(found, ast.ClassDef) and not _is_exported(found.name, home, modules):
             yield from _describe_members(found, home, modules, known)
 
@@ -158,8 +147,8 @@ def _name_of(node: ast.stmt) -> str | None:
     return node.name if isinstance(node, _Definition) else _assigned_name(node)
 
 
-def _find(name: str, module: Module, modules: Mapping[str, Module]) -> tuple[Module, ast.stmt | None]:
-    """Return where a name is defined, as far as it is in this package."""
+def find_definition(name: str, module: Module, modules: Mapping[str, Module]) -> tuple[Module, ast.stmt | None]:
+    """Return the module that defines a name, as far as it is one of these, and the definition."""
     while name not in module.definitions and name in module.imports and module.imports[name][0] in modules:
         origin, name = module.imports[name]
         module = modules[origin]
@@ -167,7 +156,7 @@ def _find(name: str, module: Module, modules: Mapping[str, Module]) -> tuple[Mod
 
 
 def _is_exported(name: str, home: Module, modules: Mapping[str, Module]) -> bool:
-    return any(name in front.public and _find(name, front, modules)[0] is home for front in modules.values())
+    return any(name in front.public and find_definition(name, front, modules)[0] is home for front in modules.values())
 
 
 def _describe_definition(name: str, node: ast.stmt) -> Iterator[str]:

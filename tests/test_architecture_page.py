@@ -51,10 +51,10 @@ def test_every_module_that_the_page_names_exists():
 def test_what_the_page_names_in_a_module_is_defined_there():
     pairs = re.findall(r"(hermes_\w+/[\w/]+\.py)`?,? \(?`?(\w+)`?\)", TEXT)
     assert len(pairs) > 20
-    assert [(path, name) for path, name in pairs if name not in _defined(MODULES[path])] == []
+    assert [(path, name) for path, name in pairs if name not in _definitions(MODULES[path])] == []
 
 
-def _defined(path: Path) -> set[str]:
+def _definitions(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assigned = {ast.unparse(name) for node in tree.body if isinstance(node, ast.Assign) for name in node.targets}
     return assigned | {
@@ -78,7 +78,7 @@ def test_every_file_of_a_hook_s_row_holds_its_name(hook: hook_map.Hook):
     assert calls
     assert hook.tests
     assert [path for path in files if hook.name not in path.read_text(encoding="utf-8")] == []
-    assert hook.contract is None or hook.contract[1] in _defined(hook.contract[0])
+    assert hook.contract is None or hook.contract[1] in _definitions(hook.contract[0])
 
 
 def test_the_loader_calls_a_hook_for_each_row_of_the_table_of_kinds():

@@ -30,7 +30,7 @@ ENGINES: Final = ("slurm", "nomad", "ray")
 TARGETS: Final = {"call_over_local": 3.0, "per_added_host": 0.8}
 
 
-async def measured(name: str) -> dict[str, Any]:
+async def measure_if_present(name: str) -> dict[str, Any]:
     """Measure by the module of this name; says why where its engine is absent."""
     try:
         found: dict[str, Any] = await importlib.import_module(f"benchmarks.clusters.{name}").measure()
@@ -44,7 +44,7 @@ async def measure(engines: tuple[str, ...]) -> dict[str, Any]:
     calls = {}
     for name in engines:
         print(f"calls: {name}", file=sys.stderr, flush=True)
-        calls[name] = await measured(f"{name}_calls")
+        calls[name] = await measure_if_present(f"{name}_calls")
     print("hosts", file=sys.stderr, flush=True)
     try:
         hosts = await slurm_hosts.measure()
@@ -52,7 +52,7 @@ async def measure(engines: tuple[str, ...]) -> dict[str, Any]:
         hosts = {"absent": str(error)}
     print("rollouts on nodes", file=sys.stderr, flush=True)
     where = {"python": platform.python_version(), "cores": os.cpu_count()}
-    return {**where, "calls": calls, "hosts": hosts, "rollouts_on_nodes": await measured("ray_engine")}
+    return {**where, "calls": calls, "hosts": hosts, "rollouts_on_nodes": await measure_if_present("ray_engine")}
 
 
 def ratios(found: dict[str, Any]) -> dict[str, float]:

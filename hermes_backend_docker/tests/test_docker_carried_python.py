@@ -246,7 +246,7 @@ async def test_what_may_pass_is_no_verdict_on_an_image(
         with pytest.raises(BackendError, match="no space left"):
             await backend.open(_ask())
     with monkeypatch.context() as patched:
-        patched.setattr(Engine, "run_to_end", _killed)
+        patched.setattr(Engine, "run_to_end", _exit_as_killed)
         with pytest.raises(EngineError, match="was killed") as caught:
             await backend.open(_ask())
         assert "carry_python: false" in str(caught.value.hint)
@@ -255,7 +255,7 @@ async def test_what_may_pass_is_no_verdict_on_an_image(
     await backend.aclose()
 
 
-async def _killed(self: object, container: str, *, seconds: float) -> int:
+async def _exit_as_killed(self: object, container: str, *, seconds: float) -> int:
     return 137
 
 

@@ -155,4 +155,4 @@ def test_a_class_from_a_zip_file_has_no_file_of_its_own(load, tmp_path, monkeypa
 def test_an_object_that_is_refused_is_to_be_repaired_where_it_was_given(load):
     with pytest.raises(BrokenComponentError) as caught:
         load().with_component(spec(), Path())
-    assert caught.value.hint == f"repair what was given of {Path.__module__}"
+    assert caught.value.hint == f"repair the object of {Path.__module__} that with_component was given"

@@ -7,4 +7,4 @@ from hermes_sandbox.backends import RecycledHost
 
 
 class SharedModal(RecycledHost, ModalHost):
-    """A sandbox for many slots; it is worn a while before the service ends it."""
+    """A sandbox for many slots; it is retired a while before the service ends it."""

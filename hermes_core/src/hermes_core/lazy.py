@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,15 +25,12 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         import importlib
-        import sys
 
         value = getattr(importlib.import_module(homes[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 
     def list_names() -> list[str]:
-        import sys
-
         return sorted({*homes, *vars(sys.modules[package]).get("__all__", ())})
 
     return load, list_names

@@ -61,8 +61,8 @@ class Registry:
         """Return this registry with one component more; `target` is given in place of what `spec.target` names.
 
         `create` gives the object itself, and takes no options for it; of a class or a factory, or whatever else can be
-        called, it builds one. A name that is declared already is refused. Who closes what `create` gives, as a
-        `Runtime` its backend, closes it.
+        called, it builds one. A name that is declared already is refused. The caller of `create` closes what
+        it gives, as a `Runtime` closes its backend.
         """
         kind = kind_of(spec)
         given = Component(kind=kind, spec=spec, plugin=local_record(target), target=target)

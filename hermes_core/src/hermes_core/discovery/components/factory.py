@@ -178,7 +178,7 @@ def _break(component: Component, reason: str, error: BaseException | None) -> Ne
     found = component.plugin.found
     hint = f"the cause in full: hermes-core plugins doctor; repair or upgrade {found.distribution}"
     if component.target is not None:
-        hint = f"repair what was given of {found.name}"
+        hint = f"repair the object of {found.name} that with_component was given"
     raise BrokenComponentError(f"{component.label} of {component.plugin.id} is broken: {reason}", hint=hint) from error
 
 

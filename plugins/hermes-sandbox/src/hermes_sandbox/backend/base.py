@@ -36,7 +36,7 @@ from hermes_sandbox.wishes import LIMITS, Wishes
 if TYPE_CHECKING:
     from hermes_sandbox.backend.options import AgentOptions
 
-Worn = TypeVar("Worn", bound=RecycledHost)
+Recycled = TypeVar("Recycled", bound=RecycledHost)
 _log = logging.getLogger(__name__)
 _UNBOUNDED_HINT: Final = "Run as another user than root, or where control groups with the controller pids can be made"
 _PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"
@@ -305,7 +305,7 @@ class AgentBackend(ABC):
         """Return what marks a place as this process's, where the place can carry a mark."""
         return Lease.of_terms(self.lease_terms(spec, sandbox_id))
 
-    async def make_shared_host(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
+    async def make_shared_host(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Recycled]]) -> Recycled:
         """Make a place for many slots, by an id, with a lease of its own: there before the slots, and after them."""
         leases = self._leases
         place_id = uuid.uuid4().hex[:16]
