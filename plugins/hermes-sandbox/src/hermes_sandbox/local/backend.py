@@ -26,7 +26,7 @@ from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 from hermes_sandbox.local.declaration import LOCAL
 from hermes_sandbox.local.files import delete_tree, find_abandoned, make_directories, write_copy
-from hermes_sandbox.local.hosts import BubblewrapHost, PlainHost
+from hermes_sandbox.local.hosts import LocalBubblewrapHost, LocalPlainHost
 from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits, plan_limits
 from hermes_sandbox.local.options import LocalOptions
@@ -130,10 +130,10 @@ class LocalBackend(AgentBackend):
         if spec.isolation == "bwrap":
             network = spec.network == "full"
             self._bubblewrap = self._bubblewrap or await asyncio.to_thread(bubblewrap.version)
-            host = BubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
+            host = LocalBubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
             host.provenance = {**host.provenance, "runtime": self._bubblewrap}
             return host
-        return PlainHost(root, sandbox_id, self.options, limits, group)
+        return LocalPlainHost(root, sandbox_id, self.options, limits, group)
 
     async def _make_root(self, lease: Lease, uid: int, limits: Limits, group: Group | None) -> Path:
         root = self._root(lease.sandbox_id)

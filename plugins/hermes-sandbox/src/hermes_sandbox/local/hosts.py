@@ -75,7 +75,7 @@ class LocalHost(SandboxHost):
         await delete_tree(self._root)
 
 
-class PlainHost(LocalHost):
+class LocalPlainHost(LocalHost):
     """Commands run as the caller's user, with directories of their own."""
 
     def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
@@ -123,7 +123,7 @@ class PlainHost(LocalHost):
             await kill_processes(self._id, self._root)
 
 
-class BubblewrapHost(LocalHost):
+class LocalBubblewrapHost(LocalHost):
     """Commands see a system that cannot be changed and directories of their own, without capabilities."""
 
     is_recoverable = True

@@ -15,12 +15,12 @@ from hermes_sandbox.backend.hosts.shared_hosts import MakeHost, Places, SharedHo
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories
-from hermes_sandbox.local.hosts import PlainHost
+from hermes_sandbox.local.hosts import LocalPlainHost
 from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
-class SharedAgent(PlainHost):
+class SharedAgent(LocalPlainHost):
     """An agent for many slots; `release` is called when it has gone."""
 
     release: Callable[[], Awaitable[None]]

@@ -14,7 +14,7 @@ from hermes_sandbox.backend.base import AgentBackend
 from hermes_sandbox.backend.bubblewrap import advice
 from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.remote.facts import Machine, probe_host, sweep
-from hermes_sandbox.remote.hosts import BubblewrapHost, ConnectionHost, PlainHost
+from hermes_sandbox.remote.hosts import RemoteBubblewrapHost, RemoteHost, RemotePlainHost
 from hermes_sandbox.remote.link import Link
 from hermes_sandbox.remote.options import MachineOptions
 from hermes_sandbox.remote.shared import SharedSlot
@@ -131,7 +131,7 @@ class MachineBackend(AgentBackend):
         handle = self.handle(spec, sandbox_id)
         if self.shares(spec):
             return self._share(spec, handle)
-        kind = BubblewrapHost if spec.isolation == "bwrap" else PlainHost
+        kind = RemoteBubblewrapHost if spec.isolation == "bwrap" else RemotePlainHost
         async with contextlib.AsyncExitStack() as unless_made:
             link = await self.connect()
             unless_made.push_async_callback(link.aclose)
@@ -145,7 +145,7 @@ class MachineBackend(AgentBackend):
                 root=handle["root"],
                 again=self.connect_again,
             )
-            if isinstance(host, BubblewrapHost):
+            if isinstance(host, RemoteBubblewrapHost):
                 host.network = spec.network == "full"
             await host.make()
             unless_made.pop_all()
@@ -175,7 +175,7 @@ class MachineBackend(AgentBackend):
             await link.aclose()
             raise
         provenance = self.provenance_of(link)
-        return ConnectionHost(link, machine, self.options, provenance=provenance, mark=uuid.uuid4().hex[:16])
+        return RemoteHost(link, machine, self.options, provenance=provenance, mark=uuid.uuid4().hex[:16])
 
     async def look(self, link: Link) -> Machine:
         """Return what is known of a link's machine, which is looked at once."""

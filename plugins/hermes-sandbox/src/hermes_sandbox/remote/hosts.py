@@ -22,7 +22,7 @@ _GRACE: Final = 6.0
 """Seconds an agent gets to end everything by itself; it gives up after five."""
 
 
-class ConnectionHost(SandboxHost):
+class RemoteHost(SandboxHost):
     """A link with an agent that runs as the account's user; its slots bring their own directories."""
 
     def __init__(
@@ -65,7 +65,7 @@ class ConnectionHost(SandboxHost):
         await self._link.aclose()
 
 
-class PlainHost(ConnectionHost):
+class RemotePlainHost(RemoteHost):
     """The same for one sandbox, with directories of its own."""
 
     def __init__(
@@ -133,7 +133,7 @@ class PlainHost(ConnectionHost):
         await sweep(self._link, *arguments, delete=delete, timeout=self._options.setup_timeout)
 
 
-class BubblewrapHost(PlainHost):
+class RemoteBubblewrapHost(RemotePlainHost):
     """The same inside bubblewrap, where nothing outlives the namespace."""
 
     is_recoverable = True
