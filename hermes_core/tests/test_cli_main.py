@@ -65,7 +65,7 @@ def test_help_says_why_the_commands_of_plugins_are_not_listed(capsys):
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "plugins list, show and diagnose plugins" in text
-    assert "names 'nobody', which is no installed plugin" in text
+    assert "names 'nobody', which is not an installed plugin" in text
 
 
 def test_help_names_a_command_that_two_plugins_bring(capsys, greet, site):
@@ -84,7 +84,7 @@ def test_no_command_prints_the_help_and_is_a_usage_error(capsys):
 
 def test_an_unknown_command_offers_a_near_one(capsys, greet):
     assert main(["plugin"], environ=greet) == 2
-    assert "there is no command 'plugin'" in (text := capsys.readouterr().err)
+    assert "unknown command 'plugin'" in (text := capsys.readouterr().err)
     assert "did you mean 'plugins'?" in text
     assert main(["gret", "x"], environ=greet) == 2
     assert "did you mean 'greet'?" in capsys.readouterr().err
@@ -194,7 +194,7 @@ def test_a_command_chooses_its_own_status(site):
 
 def test_a_wrong_environment_is_a_users_error(capsys):
     assert main(["plugins", "list"], environ={"HERMES_PLUGINS": "nobody"}) == 2
-    assert "names 'nobody', which is no installed plugin" in capsys.readouterr().err
+    assert "names 'nobody', which is not an installed plugin" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", CORE_COMMANDS)

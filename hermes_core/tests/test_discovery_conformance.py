@@ -94,7 +94,7 @@ def test_whatever_can_be_called_that_way_passes_as_class_and_as_object(good):
     [
         (WithoutLabel, "open does not take 'label'"),
         (Renamed, "open does not take 'spec'"),
-        (Demands, "open requires 'token', which nobody passes"),
+        (Demands, "open requires 'token', which no caller passes"),
         (Blocks, "open must be 'async def'"),
         (NotCallable, "it has no method open(spec, label)"),
         (object, "it has no method open(spec, label)"),

@@ -69,7 +69,7 @@ def test_those_that_were_there_are_there_still(site, load):
 
 def test_an_object_takes_no_options(load):
     made = load().with_component(spec(), Judge())
-    with pytest.raises(ConfigError, match="verifier:mine takes no options, found: limit"):
+    with pytest.raises(ConfigError, match="verifier:mine takes no options, got: limit"):
         made.create("verifier", "mine", {"limit": 1})
 
 
@@ -115,7 +115,7 @@ def test_a_missing_requirement_holds_for_an_object_too(load):
 
 
 def test_a_declaration_without_an_implementation_is_refused(load):
-    with pytest.raises(ConfigError, match="a toolset is a declaration only"):
+    with pytest.raises(ConfigError, match="is a declaration only"):
         load().with_component(ToolsetSpec(name="all_mine", summary="Mine."), Judge())
 
 
@@ -155,4 +155,4 @@ def test_a_class_from_a_zip_file_has_no_file_of_its_own(load, tmp_path, monkeypa
 def test_an_object_that_is_refused_is_to_be_repaired_where_it_was_given(load):
     with pytest.raises(BrokenComponentError) as caught:
         load().with_component(spec(), Path())
-    assert caught.value.hint == f"repair the object of {Path.__module__} that with_component was given"
+    assert caught.value.hint == f"repair the object of {Path.__module__} that was passed to with_component"

@@ -49,14 +49,17 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
         ("@hookimpl\ndef hermes_tools(color):\n    return []", "can not be found in the hookspec"),
         ("@hookimpl(wrapper=True)\ndef hermes_tools():\n    return (yield)", "is a wrapper"),
         ("def hermes_tools():\n    return []", "hermes_tools is not marked"),
-        ("@hookimpl\ndef hermes_tools():\n    pass", "must return an iterable of ToolSpec, found NoneType"),
-        ("@hookimpl\ndef hermes_tools():\n    return 'terminal'", "iterable of ToolSpec, found str"),
-        ("@hookimpl\ndef hermes_tools():\n    return ['terminal']", "must declare ToolSpec, found 'terminal'"),
+        ("@hookimpl\ndef hermes_tools():\n    pass", "must return an iterable of ToolSpec, got NoneType"),
+        ("@hookimpl\ndef hermes_tools():\n    return 'terminal'", "iterable of ToolSpec, got str"),
+        ("@hookimpl\ndef hermes_tools():\n    return ['terminal']", "must declare ToolSpec, got 'terminal'"),
         (
             "@hookimpl\ndef hermes_tools():\n    return [ParserSpec(name='p', summary='', target='a:b')]",
-            "hermes_tools must declare ToolSpec, found ParserSpec",
+            "hermes_tools must declare ToolSpec, got ParserSpec",
         ),
-        ("@hookimpl\ndef hermes_sinks():\n    return [SinkSpec(name='s', summary='', target='a.b')]", "a target is"),
+        (
+            "@hookimpl\ndef hermes_sinks():\n    return [SinkSpec(name='s', summary='', target='a.b')]",
+            "expected a target",
+        ),
         (
             "@hookimpl\ndef hermes_sinks():\n    return 2 * [SinkSpec(name='s', summary='', target='a:b')]",
             "hermes_sinks declares 's' twice",
@@ -66,15 +69,15 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
                 "@hookimpl\ndef hermes_sinks():\n"
                 "    return [SinkSpec(name='s', summary='', target='a:b', requires=('x',))]"
             ),
-            "requires 'x'; a requirement is dist:NAME",
+            "requires 'x'; expected dist:NAME",
         ),
         (
             "@hookimpl\ndef hermes_sinks():\n    return [SinkSpec(name='s', summary='', target='a:b', api='1')]",
-            "api is a positive whole number",
+            "api: expected a positive whole number",
         ),
         (
             "@hookimpl\ndef hermes_cli_commands():\n    return [CommandSpec(name='plugins', summary='', target='a:b')]",
-            "cli_command 'plugins' is one of the core's own",
+            "cli_command 'plugins' has the name of a core command",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_local_plugin_that_fails_was_asked_for_and_so_is_an_error(tmp_path, lo
     ("item", "message"),
     [
         ("./nowhere.py", "there is no plugin file './nowhere.py'"),
-        ("what-is-this", "is no installed plugin, no module and no path"),
+        ("what-is-this", "is not an installed plugin, a module or a path"),
     ],
 )
 def test_what_is_neither_file_nor_module_nor_plugin_is_an_error(load, item, message):

@@ -67,7 +67,7 @@ def test_a_reason_says_what_to_type(installed):
     (missing,) = unmet_requirements(["dist:nobody-has-this>=2"], {})
     assert missing == "the package nobody-has-this is not installed (pip install 'nobody-has-this>=2')"
     (old,) = unmet_requirements(["dist:acme-thing>=2"], {})
-    assert old == "the package acme-thing is 1.0, wanted >=2 (pip install 'acme-thing>=2')"
+    assert old == "expected package acme-thing >=2, got 1.0 (pip install 'acme-thing>=2')"
 
 
 def test_programs_and_variables_are_looked_up_in_the_given_environment(tmp_path):

@@ -58,7 +58,7 @@ def test_disable_wins_over_allow_and_says_why(site):
 def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where):
     """Complaint 12: an unknown name in a filter was ignored without a word."""
     site.install("acme-docker")
-    with pytest.raises(ConfigError, match="names 'acme-dokcer', which is no installed plugin") as caught:
+    with pytest.raises(ConfigError, match="names 'acme-dokcer', which is not an installed plugin") as caught:
         found(**{where: ("acme-dokcer",)})
     assert "did you mean 'acme-docker'?" in str(caught.value)
     assert "hermes-agent-core:core" in str(caught.value)

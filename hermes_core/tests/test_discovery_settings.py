@@ -39,7 +39,7 @@ def test_the_environment_is_read(environ, expected):
 
 
 def test_a_switch_that_is_none_is_an_error():
-    with pytest.raises(ConfigError, match="HERMES_PLUGINS_STRICT is a switch, found 'maybe'"):
+    with pytest.raises(ConfigError, match="HERMES_PLUGINS_STRICT: expected 1 or 0, got 'maybe'"):
         PluginSettings.from_environment({"HERMES_PLUGINS_STRICT": "maybe"})
 
 

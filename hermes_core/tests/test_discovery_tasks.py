@@ -50,7 +50,7 @@ def test_an_ending_that_two_plugins_claim_is_an_error_that_names_both(site, load
 def test_an_ending_that_no_plugin_claims_names_those_that_are_claimed(site, load, path):
     site.install("acme-words", WORDS)
     other = path.rename(path.with_suffix(".csv"))
-    with pytest.raises(ConfigError, match=r"found \.csv, wanted \.words \(words\)"):
+    with pytest.raises(ConfigError, match=r"expected \.words \(words\), got \.csv"):
         load_tasks(other, load("acme-words"))
     assert load_tasks(other, load("acme-words"), source="words").tasks
 
@@ -64,7 +64,7 @@ def test_without_any_task_source_the_package_to_install_is_named(path):
 def test_a_package_that_is_installed_and_not_admitted_is_to_be_admitted(site, load, path):
     site.install("hermes-runner", WORDS)
     site.install("acme-words", "")
-    with pytest.raises(ConfigError, match=r"hermes-runner brings it, and is .*; admit hermes-runner in HERMES_PLUGINS"):
+    with pytest.raises(ConfigError, match=r"hermes-runner has it, and is .*; admit hermes-runner in HERMES_PLUGINS"):
         load_tasks(path, load("acme-words"))
 
 

@@ -135,7 +135,7 @@ async def test_a_backend_that_leases_is_refused_where_nothing_writes_leases(open
 
 async def test_a_backend_that_does_not_keep_the_store_is_broken(opened):
     async with opened("forgetful") as runtime:
-        with pytest.raises(BrokenComponentError, match="'forgetful' has NoneType in the place of a lease store"):
+        with pytest.raises(BrokenComponentError, match="'forgetful': expected a lease store, got NoneType"):
             _ = runtime.backend
 
 

@@ -39,7 +39,7 @@ def test_a_spec_is_frozen_picklable_and_plain_json(kind):
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "a\n", "é|"])
 def test_a_name_that_could_not_be_written_in_a_config_is_refused(name):
-    with pytest.raises(ValueError, match="a component name is letters, digits"):
+    with pytest.raises(ValueError, match="expected a component name of letters, digits"):
         ParserSpec(name=name, summary="", target="a:b")
 
 

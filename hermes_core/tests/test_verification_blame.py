@@ -105,7 +105,7 @@ async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(p
     outcome = await play("reads", spoil, files=ANSWER)
     assert told(outcome) == LOWEST
     assert outcome.stop_reason is StopReason.FINAL_ANSWER
-    assert outcome.reward_detail.startswith("the rollout is why it cannot be judged: verifier 'reads' raised ")
+    assert outcome.reward_detail.startswith("the rollout's own files keep it from being judged: verifier 'reads' ")
     assert outcome.provenance["verification"]["control"]["problem"] == ""
 
 

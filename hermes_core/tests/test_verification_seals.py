@@ -86,7 +86,7 @@ CHANGES = {
 async def test_a_rollout_that_changes_what_is_protected_scores_lowest_and_the_detail_says_what(play, change):
     outcome = await play({"guards": ["tests", "conftest.py"]}, change)
     assert (outcome.reward, outcome.reward_status) == (0.0, RewardStatus.OK)
-    assert "protected: " in outcome.reward_detail
+    assert "protected paths: " in outcome.reward_detail
     tampered = outcome.provenance["verification"]["tampered"]
     assert tampered
     assert tampered[0] in outcome.reward_detail

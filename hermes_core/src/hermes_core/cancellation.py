@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def run_uncancelled(work: Awaitable[T]) -> T:
-    """Run `work` to its end even when the caller is cancelled meanwhile; the cancellation is raised afterwards.
+    """Run `work` to its end even if the caller is cancelled meanwhile; then raise the cancellation.
 
-    The result is lost then, so work that creates something must also be able to remove it. What `work` raises beside a
-    cancellation is the cancellation's cause.
+    Its result is lost in that case, so work that creates something must also be able to remove it. An error of `work`
+    becomes the cause of the cancellation.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -27,7 +27,7 @@ async def run_uncancelled(work: Awaitable[T]) -> T:
                 raise
             cancelled = error
         except BaseException:
-            # What the work raised is raised below, by result(); anything else is about this very wait.
+            # An error of the work is raised below, by result(); any other is about this wait itself.
             if not task.done():
                 raise
     if cancelled is not None:

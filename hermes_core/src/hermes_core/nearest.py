@@ -1,4 +1,4 @@
-"""What somebody meant who wrote a name that nobody knows."""
+"""Suggestions for a misspelt name."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def nearest_names(name: str, known: Iterable[str], most: int = 1, *, cutoff: flo
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1, cutoff: float = 0.6) -> str:
-    """Ask back with the nearest names, for an error's hint; `otherwise` if nothing is near."""
+    """Return "did you mean …?" with the nearest names, for an error's hint; `otherwise` if nothing is near."""
     near = nearest_names(name, known, most, cutoff=cutoff)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise

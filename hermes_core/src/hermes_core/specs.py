@@ -17,7 +17,7 @@ API_LEVEL: Final = 1
 
 Access = Literal["live", "read_only", "fresh"]
 ACCESS_LEVELS: Final[tuple[Access, ...]] = ("live", "read_only", "fresh")
-"""What a verifier is given, in rising order of what the model can no longer reach."""
+"""The kinds of sandbox that a verifier can get; in each, the model can reach less than in the one before."""
 
 _NAME_EXTRA: Final = frozenset("_-.+")
 
@@ -26,7 +26,7 @@ def require_inner_path(path: str) -> None:
     """Raise ValueError unless `path` is relative and names something below the directory it is relative to."""
     parts = path.split("/")
     if not path.strip() or "\0" in path or path.startswith("/") or any(part in {"", ".", ".."} for part in parts):
-        raise ValueError(f"wanted a path below the workspace, relative and without '.' or '..', found {path!r}")
+        raise ValueError(f"expected a relative path below the workspace, without '.' or '..', got {path!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Declaration:
 
     def __post_init__(self) -> None:
         if not self.name or not all(c.isalnum() or c in _NAME_EXTRA for c in self.name):
-            raise ValueError(f"a component name is letters, digits and '_-.+', found {self.name!r}")
+            raise ValueError(f"expected a component name of letters, digits and '_-.+', got {self.name!r}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the declaration as plain JSON values; sets become sorted lists."""
@@ -62,7 +62,7 @@ class ComponentSpec(Declaration):
         Declaration.__post_init__(self)
         module, _, attribute = self.target.partition(":")
         if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-            raise ValueError(f"a target is 'package.module:attribute', found {self.target!r}")
+            raise ValueError(f"expected a target like 'package.module:attribute', got {self.target!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class BackendSpec(ComponentSpec):
 
     `isolation` lists the levels it offers, weakest first; `networks` the network modes it can enforce (besides "full");
     `limits` which of cpu, memory, pids, disk, file_size it can enforce; `images` whether it can run a named image.
-    `trying_costs` goes on after "it" and says what trying it does that costs something, as "asks for an allocation".
+    `trying_costs` says why a trial is not free, and completes a sentence that begins with "it": "asks for a node".
     """
 
     isolation: tuple[str, ...] = ("none",)
@@ -124,7 +124,7 @@ class VerifierSpec(ComponentSpec):
     nothing can change (`read_only`), or another one with the task's own files and only the rollout's `artifacts`
     (`fresh`), which are paths relative to the workspace. A task or a run may ask for more trust, never for less, and a
     task may name other artifacts. `bounds` is the closed range its score lies in, `lowest` the score of a rollout that
-    is why it cannot be judged: the lower bound where None, which is 0 where it is infinite.
+    made judging impossible: None means the lower bound, or 0 if that is infinite.
     """
 
     access: Access = "live"
@@ -137,11 +137,11 @@ class VerifierSpec(ComponentSpec):
         ComponentSpec.__post_init__(self)
         if self.access not in ACCESS_LEVELS:
             raise ValueError(
-                f"verifier {self.name!r}: access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}"
+                f"verifier {self.name!r}: access: expected one of {', '.join(ACCESS_LEVELS)}, got {self.access!r}"
             )
         low, high = self.bounds
         if self.lowest is not None and not (math.isfinite(self.lowest) and low <= self.lowest <= high):
-            raise ValueError(f"verifier {self.name!r}: lowest is {self.lowest!r}, wanted a number within its bounds")
+            raise ValueError(f"verifier {self.name!r}: lowest: expected a number in its bounds, got {self.lowest!r}")
         for path in self.artifacts:
             require_inner_path(path)
 
@@ -184,7 +184,7 @@ class ModelSpec(ComponentSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec(ComponentSpec):
-    """Something that tools keep for all rollouts of one runtime; the target is called with the `Runtime`."""
+    """State that tools keep for all rollouts of one runtime; the target is called with the `Runtime`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,7 +177,7 @@ def test_an_ending_that_nobody_reads_is_an_error_that_names_the_readable_ones(
     registry: Registry, tmp_path: Path
 ) -> None:
     (tmp_path / "tasks.csv").touch()
-    with pytest.raises(ConfigError, match=r"found \.csv, wanted .*\.jsonl \(jsonl\)"):
+    with pytest.raises(ConfigError, match=r"expected .*\.jsonl \(jsonl\).*, got \.csv"):
         load_tasks(tmp_path / "tasks.csv", registry)
 
 

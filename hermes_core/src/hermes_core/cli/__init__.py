@@ -1,4 +1,4 @@
-"""The command `hermes-core`, and what its subcommands print with."""
+"""The command `hermes-core`, and helpers for the output of its subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parser of every subcommand: an error is a line or two, not the whole usage."""
+"""The argument parser of every subcommand: an error is a line or two, not the whole usage."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hermes_core.nearest import nearest_names
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Says what is wrong, what was probably meant, and where the help is; exit status 2.
+    """Reports an error with a suggestion and the command for help; exit status 2.
 
-    Parsers of nested subcommands are of this class too, so that each knows its own arguments. No option has a shorter
-    form that works until another option begins with it as well.
+    Parsers of nested subcommands are of this class too, so that each knows its own arguments. Options cannot be
+    abbreviated: a short form would break as soon as another option begins with it.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -23,14 +23,14 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # the overloads of the base are one function when it runs
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse; an argument that nothing knows is an error here already."""
+        """Parse the arguments; an unknown one is an error."""
         known, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(self._unknown(rest))
         return known, rest
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and where the help is, and exit."""
+        """Print the message and the command for help, and exit."""
         # Options as JSON may hold a secret.
         message = re.sub(r"\{\s*[\"'].*\}?", "{…}", message, flags=re.DOTALL)
         self.exit(2, f"{self.prog}: {message}\n  → {self.prog} --help\n")

@@ -20,9 +20,9 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None) -> int:
-    """Run the command line and return its exit status: 0 well, 2 the user must change something, 1 anything else."""
+    """Run the command line and return its exit status: 0 success, 2 the user must change something, 1 any other."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What a terminal or a pipe has no character for (LC_ALL=C) is printed as an escape, as stderr does it.
+        # Characters that the output's encoding lacks (LC_ALL=C) are printed as escapes, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None
         sys.stderr.write(f"interrupted{account}{continues}\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe has gone (`… | head`). Python would complain once more when it closes stdout.
+        # The reader of the pipe has gone (`… | head`). Python would report that again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -64,7 +64,7 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
         return _run(command, made, settings, rest)
     except (HermesError, BrokenPipeError):
         raise
-    except Exception as error:  # the plugin boundary: a command may raise anything, and it is told whose it is
+    except Exception as error:  # the plugin boundary: a command may raise anything, and the message names its plugin
         from hermes_core.discovery.traces import plugin_error
 
         raise plugin_error(f"command {command!r}", plugin, error) from error
@@ -88,13 +88,13 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
     commands, trouble = _commands(options, environ)
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
-    note = "Plugins bring all but `plugins`; see: hermes-core plugins list --load"
+    note = "All commands except `plugins` come from plugins; see: hermes-core plugins list --load"
     if trouble is not None:
         note = f"The commands of plugins are not listed: {trouble}"
     parser = argparse.ArgumentParser(
         prog="hermes-core",
         usage="hermes-core [-p NAME] [--debug] COMMAND …",
-        description="Run agentic tasks, score them, and look after the plugins that make it possible.",
+        description="Run agentic tasks, score them, and manage the plugins that do it.",
         epilog=f"commands:\n{lines}\n\n{note}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -107,7 +107,7 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
 
 
 def _commands(options: list[str], environ: Mapping[str, str]) -> tuple[dict[str, str], HermesError | None]:
-    """Return every command with its line of help, and why those of plugins are missing where the settings are wrong."""
+    """Return every command with its line of help, and why plugins' commands are missing if the settings are wrong."""
     from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery.kinds import CORE_COMMANDS
@@ -157,7 +157,7 @@ def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -
 
     parser = CommandParser(prog=f"hermes-core {command}")
     module.configure(parser)
-    # They have been taken out of the line already, wherever they stood; here they are for the help.
+    # These were taken out of the line already; they are declared here for the help.
     _add_global_options(parser)
     arguments = parser.parse_args(rest)
     arguments.plugin_settings = settings
@@ -166,7 +166,7 @@ def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -
 
 
 def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the values of `-p` and what is left without the global options; after `--` nothing is taken."""
+    """Return the values of `-p`, and the arguments without global options; those after `--` are left alone."""
     import argparse
 
     cut = arguments.index("--") if "--" in arguments else len(arguments)
@@ -177,7 +177,7 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> tuple[Any, str]:
-    """Return a plugin's command with the plugin's id; only a name the core does not have leads to loading plugins."""
+    """Return a plugin's command with the plugin's id; plugins are loaded only for a name that the core lacks."""
     from hermes_core.contracts.errors import UnknownComponentError
     from hermes_core.discovery.kinds import TOLERANT
     from hermes_core.discovery.loader import load_plugins_tolerantly, require_asked
@@ -207,7 +207,7 @@ def _no_command(command: str, registry: Registry) -> HermesError:
         hint = how_to_get(package, registry.plugins)
     failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]
     others = f"; not loaded: {', '.join(record.id for record in failed)}" if failed else ""
-    return UserError(f"there is no command {command!r}{others}", hint=hint)
+    return UserError(f"unknown command {command!r}{others}", hint=hint)
 
 
 def _complain(error: HermesError, arguments: list[str]) -> None:
@@ -215,6 +215,6 @@ def _complain(error: HermesError, arguments: list[str]) -> None:
         import traceback
 
         traceback.print_exception(error)
-    # What has just failed is no advice.
+    # The command that has just failed is not a useful hint.
     is_repeated = (error.hint or "").removeprefix("see: ") == " ".join(["hermes-core", *arguments])
     sys.stderr.write(f"hermes-core: {error.message if is_repeated else error}\n")

@@ -1,4 +1,4 @@
-"""Text of models, tasks and servers, made safe to print on a terminal."""
+"""Makes text of models, tasks and servers safe to print on a terminal."""
 
 from __future__ import annotations
 

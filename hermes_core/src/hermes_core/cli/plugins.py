@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands."""
-    parser.description = "Look after plugins. `list` imports none of them, so it works whatever a plugin does."
+    parser.description = "Manage plugins. `list` imports none of them, so it works whatever a plugin does."
     commands = parser.add_subparsers(dest="action", required=True, metavar="list|show|doctor")
     listing = commands.add_parser("list", help="every installed plugin, from metadata alone")
-    listing.add_argument("--load", action="store_true", help="load the plugins, for their state, time and components")
+    listing.add_argument("--load", action="store_true", help="load the plugins: show state, time and components")
     showing = commands.add_parser("show", help="one plugin, or one component such as backend:docker")
     showing.add_argument("name", metavar="NAME")
     showing.add_argument("--schema", action="store_true", help="import the targets and print their options as schema")
-    examining = commands.add_parser("doctor", help="load each plugin in a process of its own; exit 1 on an error")
+    examining = commands.add_parser("doctor", help="load each plugin in a separate process; exit 1 on an error")
     examining.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="per plugin (%(default)g)")
     for command in (listing, showing, examining):
         command.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the table's is not")
@@ -64,7 +64,7 @@ def _load(settings: PluginSettings) -> Registry:
 
     from hermes_core.discovery.loader import load_plugins_tolerantly
 
-    # What a plugin prints while it is imported must not end up in the JSON.
+    # Output of a plugin during its import must not end up in the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         return load_plugins_tolerantly(settings, environ=os.environ)
 

@@ -1,4 +1,4 @@
-"""The signals by which others end a command."""
+"""The signals that end a command."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import signal
 
 
 def end_signals() -> list[signal.Signals]:
-    """Return SIGTERM, which schedulers send, and SIGHUP, of a closed terminal or a broken connection, unless ignored.
+    """Return SIGTERM, sent by schedulers, and SIGHUP, sent when a terminal or connection closes, unless ignored.
 
-    `nohup` ignores the latter, and what it starts is to go on.
+    `nohup` ignores SIGHUP so that its command goes on.
     """
     return [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]

@@ -1,4 +1,4 @@
-"""What a subcommand of `hermes-core` must be."""
+"""The contract of a subcommand of `hermes-core`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Command(Protocol):
     """A subcommand: a class without constructor arguments, or any object with these two functions."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's own options; must not import what only `run` needs."""
+        """Add the command's arguments. Import here nothing that only `run` needs."""
         ...
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it and return the exit status; `arguments.plugin_settings` is what a registry is to be built from."""
+        """Run the command and return its exit status; build a registry from `arguments.plugin_settings`."""
         ...

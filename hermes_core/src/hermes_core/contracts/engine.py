@@ -1,7 +1,7 @@
 """Where rollouts are played: in this process, or by workers elsewhere.
 
-What must be one stays with the run: tasks, plan, ledger, resume, policy, sinks and summary. An engine plays the single
-rollout that it is handed, wherever it likes, and gives back its outcome.
+The run keeps what exists once: tasks, plan, ledger, resume, policy, sinks and summary. An engine plays the single
+rollout that it is handed, wherever it likes, and returns its outcome.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def _unheard(_rollout_id: str) -> None:
-    """Nobody watches."""
+    """Do nothing: there is no progress display."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """The run that an engine plays rollouts of.
+    """The run to which an engine's rollouts belong.
 
-    `config` is the run's configuration as JSON values. `tasks` are those that an embedded model plays from; a rollout
-    brings its own task along. `api_key` is the model server's: an engine hands it on in memory and never writes it.
-    `turned` is to be called with a rollout's id for each answer of the model, on the run's event loop. Events to
+    `config` is the run's configuration as JSON values. `tasks` are for embedded models, which play from them; a rollout
+    carries its own task. `api_key` is the model server's: an engine passes it on in memory and never writes it.
+    Call `turned` with the rollout's id for each reply of the model, on the run's event loop. Events for
     plugins go to `registry`, on the same loop, whichever process they happened in.
     """
 
@@ -48,40 +48,40 @@ class RolloutEngine(Protocol):
 
     @property
     def capacity(self) -> int | None:
-        """How many rollouts it plays at a time, None for as many as it is asked; read once, after `open`."""
+        """How many rollouts it plays at a time, None for no bound; read once, after `open`."""
         ...
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What the summary says of it: JSON values, read after `open`, also one that failed, and at the end.
+        """What the summary says of the engine: JSON values, read after `open`, also a failed one, and at the end.
 
-        An engine that knows them says `leftovers` (`removed`, `failed`), the numbers of sandboxes of processes that had
-        died which `open` has removed or could not remove, and from `aclose` on `sandboxes_left`, those of its own that
-        are still there.
-        `unconfirmed` counts the cancelled rollouts of which it is not known whether they have closed their sandboxes.
+        An engine that knows the numbers gives `leftovers` (`removed`, `failed`: the sandboxes of dead processes that
+        `open` removed or failed to remove), and after `aclose` `sandboxes_left`, how many of its own sandboxes
+        still exist.
+        `unconfirmed` counts the cancelled rollouts that may not have closed their sandboxes.
         The summary's table counts `workers` (a list of mappings with `node`) and `lost_workers`.
         """
         ...
 
     async def open(self, run: EngineRun) -> None:
-        """Get ready to play; what the run cannot begin with is raised here, as a `HermesError` that says what to do."""
+        """Prepare to play; raise a `HermesError` that says what to do if the run cannot begin."""
         ...
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
-        """Say, by task id, what keeps a task from being played where it plays: its sandbox cannot be had, say.
+        """Return, by task id, why a task cannot be played on this engine, such as a sandbox that cannot be made.
 
-        Called once, before the first rollout. The tasks it names are not played; they stop no other.
+        Called once, before the first rollout. The tasks it names are skipped; the others are played.
         """
         ...
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play one attempt and return its outcome, exactly as it came to be.
+        """Play one attempt and return its outcome unchanged.
 
-        An attempt that was lost with its worker raises `EngineLostError`; the run's policy decides about another one. A
-        fatal error stops the run. Cancelled, it ends the rollout where it is played, and returns when that is done.
+        If the worker and its attempt are lost, raise `EngineLostError`; the run's policy decides whether to retry. A
+        fatal error stops the run. When cancelled, end the rollout where it is played before returning.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let everything go; called once, after a failed `open` too. What it raises is a warning of the run."""
+        """Release everything; called once, also after a failed `open`. An error raised here becomes a warning."""
         ...

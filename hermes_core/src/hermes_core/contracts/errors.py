@@ -1,10 +1,10 @@
 """The one tree of errors.
 
 Every error says who is to blame, by its type: the first level below `HermesError` is the attribution, and a rollout's
-outcome records it. Rule: blame the party that must act. A command that exits 1 is no error at all; a call the model
-wrote badly is answered to the model and is not raised either.
+outcome records it. Rule: blame the party that must act. A command that exits 1 is not an error, and a tool call that
+the model wrote badly is answered to the model instead of being raised.
 
-A message states what was wanted, what was found and what to type next.
+A message says what was expected and what was found; the hint says what to type next.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class UnavailableComponentError(PluginError):
 
 
 class SandboxLacksError(UnavailableComponentError):
-    """The sandbox works and cannot do this: its image lacks a program."""
+    """The sandbox works, but its image lacks a program that this operation needs."""
 
     fatal = False
 
@@ -93,11 +93,11 @@ class VerifierError(HermesError):
 
 
 class VerifierTimeoutError(VerifierError):
-    """A verifier took longer than it may, which what it found in the sandbox can be the reason for."""
+    """A verifier exceeded its time limit, possibly because of what it found in the sandbox."""
 
 
 class NoVerdictError(VerifierError):
-    """A verifier ran and has no verdict, by a mistake of its own or because of what it was given to read.
+    """A verifier ran without reaching a verdict, because of a bug or because of what it was given to read.
 
     Where an untouched sandbox of the task can be judged and the rollout's cannot, the rollout is played once more. If
     that ends the same way, it gets the lowest score.
@@ -105,7 +105,7 @@ class NoVerdictError(VerifierError):
 
 
 class WorkspaceError(HermesError):
-    """A verifier cannot work in what it found in the sandbox.
+    """A verifier cannot work with what it found in the sandbox.
 
     The rollout gets the lowest score if an untouched sandbox of its task can be judged and its own still cannot.
     """
@@ -114,7 +114,7 @@ class WorkspaceError(HermesError):
 
 
 class BackendError(HermesError):
-    """A sandbox cannot be had or stopped answering."""
+    """A sandbox cannot be made, or it stopped answering."""
 
     blame = Blame.BACKEND
     retryable = True
@@ -128,7 +128,7 @@ class SandboxRefusedError(BackendError):
 
 
 class NoPythonError(BackendError):
-    """No agent can be started in the place, because it has no Python; a shell may serve it."""
+    """No agent can be started because the image has no Python; a POSIX shell may serve the sandbox instead."""
 
     retryable = False
 
@@ -138,11 +138,11 @@ class SandboxLostError(BackendError):
 
 
 class JudgeLostError(BackendError):
-    """The sandbox that a verifier was to work in, not the rollout's, cannot be had or used."""
+    """The verifier's own sandbox (not the rollout's) cannot be made or used."""
 
 
 class EngineLostError(BackendError):
-    """The worker that played a rollout died, or its answer was lost; `place` says which worker that was."""
+    """The worker that played a rollout died, or its answer was lost; `place` names the worker."""
 
     def __init__(self, message: str, *, hint: str | None = None, place: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -156,7 +156,7 @@ class ModelError(HermesError):
 
 
 class ModelUnreachableError(ModelError):
-    """Nobody answers at the address."""
+    """Nothing answers at the address."""
 
     retryable = True
 
@@ -172,7 +172,7 @@ class ModelRequestError(ModelError):
 
 
 class ModelRateLimitError(ModelError):
-    """The server answers 429; `retry_after` is its wish in seconds, None if it named none."""
+    """The server answers 429; `retry_after` is the wait it asks for in seconds, None if it names none."""
 
     retryable = True
 
@@ -182,7 +182,7 @@ class ModelRateLimitError(ModelError):
 
 
 class ModelServerError(ModelError):
-    """The server failed (5xx) or broke off."""
+    """The server failed (5xx), or closed the connection before its answer was complete."""
 
     retryable = True
 
@@ -200,7 +200,7 @@ class ModelReplyError(ModelError):
 
 
 class ProcessLimitError(HermesError):
-    """As many background processes run as may run; one of them must end first."""
+    """The limit of background processes is reached; one of them must end first."""
 
     blame = Blame.MODEL
 
@@ -210,4 +210,4 @@ class ToolFailureError(HermesError):
 
 
 class ContextUnusableError(ToolFailureError):
-    """A rollout's context was used where it cannot be: the rollout has ended, or the thread or phase is another."""
+    """A rollout's context was used after the rollout, on the wrong thread or in the wrong phase."""

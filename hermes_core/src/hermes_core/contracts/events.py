@@ -1,4 +1,4 @@
-"""What plugins can observe: events, one frozen object each so that a new field breaks nobody; outcomes, by a sink."""
+"""What plugins can observe: events, each one frozen object so that new fields break no listener, and sinks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutStarted:
-    """A rollout has its plan and begins."""
+    """A rollout begins."""
 
     rollout_id: str
     task_id: str
@@ -18,7 +18,7 @@ class RolloutStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """One tool call of a rollout has finished; `error` is None when it went well."""
+    """One tool call of a rollout has finished; `error` is None on success."""
 
     rollout_id: str
     turn: int
@@ -47,10 +47,10 @@ class RolloutFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUpdated:
-    """Something about a background process: it was started, its check interval is over, a pattern occurred, it ended.
+    """A background process was started, reached its check interval, printed a watched pattern, or ended.
 
-    `output` is what it has written since the event before, its end where it is long. `reason` is how it ended
-    (`exited`, `killed`, `lost`), None before. `notify` is whether the starter asked to be told of the end.
+    `output` is what it wrote since the previous event, only the end of it if it is long. `reason` is how it ended
+    (`exited`, `killed`, `lost`), None before. `notify` says whether its starter asked for a notice of the end.
     """
 
     rollout_id: str
@@ -69,19 +69,19 @@ class ProcessUpdated:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A writer of finished rollouts besides the run's own JSONL; it runs in one worker thread, call after call.
+    """A writer of finished rollouts, beside the run's own JSONL. Its calls run one after another in a worker thread.
 
-    Every recorded outcome comes once. A call that raises is recorded in the summary, and stops neither run nor JSONL.
+    It gets every recorded outcome once. A call that raises is counted in the summary and stops nothing else.
     """
 
     def open(self, folder: str) -> None:
-        """Begin; `folder` is the run's output folder, which exists. After a resume the folder has earlier rollouts."""
+        """Begin; `folder` is the run's output folder, which exists. A resumed run's folder has earlier rollouts."""
         ...
 
     def write(self, outcome: Mapping[str, Any]) -> None:
-        """Take one outcome, as it stands in `rollouts.jsonl`."""
+        """Write one outcome, given as in `rollouts.jsonl`."""
         ...
 
     def close(self) -> None:
-        """End; called once, also after an interrupted run. What it raises is a warning of the run."""
+        """End; called once, also after an interrupted run. An error raised here becomes a warning."""
         ...

@@ -1,12 +1,12 @@
-"""Leases: what is written of a sandbox before it exists, so that what a killed process leaves can be found and removed.
+"""Leases: records of sandboxes, written before these exist, by which leftovers of killed processes are removed.
 
 A backend whose sandboxes can outlive the process that opened them is a `LeasingBackend`. It takes a lease in a
 `LeaseStore` before it makes a sandbox, and gives it up when the sandbox is gone. A backend may bring a store; for all
-others it is the component `files` of kind `lease_store`, which hermes-sandbox has, and which the commands
+others it is the component `files` of kind `lease_store`, which is part of hermes-sandbox and which the commands
 `hermes-core sandboxes` read.
 
-To *collect* is to go through the leases of processes that have died, to *reclaim* is to remove one sandbox by what its
-lease says, to *sweep* is to look for what no lease names.
+To *collect* is to go through the leases of processes that have died; to *reclaim* is to remove one sandbox by its
+lease; to *sweep* is to look for sandboxes that no lease names.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """What is written of one sandbox, besides the process that answers for it.
+    """What a lease says of one sandbox; the store adds the process that owns it.
 
-    `handle` is what the backend's `reclaim` needs, in plain JSON values that are known before the sandbox exists.
-    `lifetime` is in seconds: a lease that nobody has renewed for so long is shown as late; nothing ends by that.
+    `handle` is what the backend's `reclaim` needs, in JSON values that are known before the sandbox exists.
+    `lifetime` is in seconds: a lease that was not renewed for that long is shown as late, with no other effect.
     `options` are the backend's own; a store writes none of their secrets.
     """
 
@@ -42,9 +42,9 @@ class LeaseTerms:
 
 @dataclass(slots=True)
 class Collected:
-    """What came of removing sandboxes: ids of those that are gone, and of those that are left, each with the reason.
+    """Result of removing sandboxes: the ids of those removed, and of those that are left with the reason.
 
-    `problems` are lines about what could not be looked at.
+    `problems` are lines about leases and places that could not be read.
     """
 
     removed: list[str] = field(default_factory=list)
@@ -65,45 +65,45 @@ class LeaseStore(Protocol):
         ...
 
     async def take(self, terms: LeaseTerms) -> None:
-        """Write a lease; others can read it when this returns, and there is none when it raises or is cancelled.
+        """Write a lease. Other processes can read it when this returns; when it raises or is cancelled, there is none.
 
         Raises:
-            BackendError: It cannot be written. No sandbox may be made then.
+            BackendError: It cannot be written; then no sandbox may be made.
         """
         ...
 
     async def amend(self, sandbox_id: str, handle: Mapping[str, Any]) -> None:
-        """Write the lease of a sandbox anew, with another handle; nothing is done where no lease is held."""
+        """Replace the handle in a sandbox's lease; do nothing if this object holds no such lease."""
         ...
 
     async def give_up(self, sandbox_id: str) -> None:
-        """Remove the lease of a sandbox that is gone; one that is not there is fine."""
+        """Remove the lease of a sandbox that is gone; a missing lease is not an error."""
         ...
 
     async def collect(self, registry: Registry) -> Collected:
-        """Remove the sandboxes of processes that have died, with the backends of `registry`; never a living one's."""
+        """Remove the sandboxes of dead processes, with the backends of `registry`; never those of a living one."""
         ...
 
 
 @runtime_checkable
 class LeasingBackend(TerminalBackend, Protocol):
-    """What a terminal backend has besides whose sandboxes can outlive the process that opened them.
+    """A terminal backend whose sandboxes can outlive the process that opened them.
 
-    To collect, a backend is made anew from the options in the lease, and told to `reclaim`. Wrappers must define these
-    methods themselves: they are looked for, not called on trial.
+    To collect, a backend is made from the options in the lease and its `reclaim` is called. Wrappers must define these
+    methods themselves: callers look for the methods, they do not try them.
     """
 
     @property
     def leases(self) -> LeaseStore | None:
-        """Where it writes its leases; None until it is told by `lease_with`, and then it opens no sandbox."""
+        """Where it writes its leases; None until `lease_with` is called, and until then it opens no sandbox."""
         ...
 
     def lease_with(self, store: LeaseStore) -> None:
-        """Write leases there from now on; called before the first sandbox is opened."""
+        """Write leases to `leases` from now on; called before the first sandbox is opened."""
         ...
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Remove what a handle names, whoever made it; nothing to remove is success.
+        """Remove the sandbox that a handle names, also another process's; if it is gone already, that is success.
 
         Raises:
             BackendError: It is still there, or cannot be reached.
@@ -111,5 +111,5 @@ class LeasingBackend(TerminalBackend, Protocol):
         ...
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Return the ids of what dead owners left, found by marks on it, lease or not; `remove` it as well."""
+        """Return ids of sandboxes of dead owners, found by their marks, leased or not; with `remove`, remove them."""
         ...

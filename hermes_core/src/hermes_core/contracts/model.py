@@ -1,4 +1,4 @@
-"""The conversation with a model, and what a model client must be."""
+"""The conversation with a model, and the contract of a model client."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Conversation:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages, oldest first; do not change them."""
+        """The messages, oldest first; read only."""
         return self._messages
 
     @property
     def encoded_messages(self) -> Sequence[bytes]:
-        """Each message as JSON, as it was when it was added; do not change them."""
+        """Each message as JSON, serialised when it was added; read only."""
         return self._encoded
 
     def json_array(self) -> bytes:
@@ -87,7 +87,7 @@ class ModelRequest:
 class RequestedCall:
     """A tool call as the model wrote it; `arguments` is its text, valid JSON or not.
 
-    `wire_id` is the id in the model's text, where a parser read one and `id` had to be another to be unique.
+    `wire_id` is the id in the model's text, if a parser read one and `id` had to differ to be unique.
     """
 
     id: str
@@ -139,7 +139,7 @@ class ModelClient(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """What a run says of its model; a provider takes what it needs. `options` are the run's own further fields."""
+    """What a run says about its model; a provider uses what it needs. `options` are the run's further fields."""
 
     address: str = ""
     model_name: str = ""
@@ -150,11 +150,11 @@ class ModelSettings:
     tasks: Sequence[Task] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     choose_parser: Callable[[str], ToolCallParser | None] | None = None
-    """Returns the run's parser for a chat template, for a client that renders prompts: it may declare tools in them."""
+    """Returns the run's parser for a chat template: a client that renders prompts may let it declare the tools."""
 
 
 class ModelProvider(Protocol):
-    """What a model component is: a class without constructor arguments, or any object with this method."""
+    """A model component: a class without constructor arguments, or any object with this method."""
 
     def client(self, settings: ModelSettings) -> ModelClient:
         """Make a client; opens no connection."""

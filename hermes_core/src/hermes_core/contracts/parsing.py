@@ -1,4 +1,4 @@
-"""What a tool-call parser must be: text to segments and calls, and back. Standard library only, cheap to import."""
+"""The contract of a tool-call parser: text to segments and calls, and back. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ToolSchema = Mapping[str, Any]
 
 
 class AttemptStatus(StrEnum):
-    """How an attempt of the model to call a tool went; ok, repaired, unclosed and unknown_tool become calls."""
+    """How an attempt to call a tool was read; ok, repaired, unclosed and unknown_tool become calls."""
 
     OK = "ok"
     REPAIRED = "repaired"
@@ -27,7 +27,7 @@ class AttemptStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedCall:
-    """A call to hand on. `arguments` is the text of a valid JSON object; `id` is the model's own, or made.
+    """A tool call. `arguments` is the text of a valid JSON object; `id` is the model's, or generated.
 
     `wire_id` is the id as it stood in the model's text, if it wrote one: `id` may be made unique over a rollout, the
     text of the turn is written again with `wire_id`.
@@ -41,7 +41,7 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseAttempt:
-    """One attempt to call a tool, good or bad, with the span of the source text it stands in."""
+    """One attempt to call a tool, readable or not, with its span in the source text."""
 
     status: AttemptStatus
     raw: str
@@ -50,7 +50,7 @@ class ParseAttempt:
     name: str | None = None
     arguments: str | None = None
     value: Any = None
-    """The object that `arguments` says; both are there wherever the call could be read, in reasoning too."""
+    """`arguments`, parsed; both are set if the call could be read, also inside reasoning."""
     reason: str = ""
 
 
@@ -81,10 +81,10 @@ class ParseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseEvent:
-    """Something a stream has become sure of: more text or reasoning, or a finished attempt to call a tool.
+    """One certain piece of a stream: more text or reasoning, or a finished attempt to call a tool.
 
-    `call` is None for an attempt that is no call; `text` is then, as for a call, what the model wrote. Reasoning that
-    turns out as such only at its end (a closing tag without an opening one) is told once more, as reasoning.
+    `call` is None for an attempt that does not become a call; `text` is what the model wrote. Reasoning that
+    is recognised only at its end (a closing tag without an opening one) is sent again, as reasoning.
     """
 
     kind: Literal["text", "reasoning", "call"]
@@ -97,7 +97,7 @@ class ParserStream(Protocol):
     """A parse in progress. However the text is cut, the events and the result are the same."""
 
     def feed(self, delta: str) -> Sequence[ParseEvent]:
-        """Take more text and return what is certain by now: text that begins no call, ended reasoning, ended calls."""
+        """Take more text and return what is certain now: text that begins no call, ended reasoning, ended calls."""
         ...
 
     def finish(self) -> Sequence[ParseEvent]:

@@ -38,7 +38,7 @@ class PluginSettings:
         allow = environ.get("HERMES_PLUGINS")
         strict = environ.get("HERMES_PLUGINS_STRICT", "")
         if strict.strip().lower() not in _SWITCH:
-            raise ConfigError(f"HERMES_PLUGINS_STRICT is a switch, found {strict!r}", hint="write 1 or 0")
+            raise ConfigError(f"HERMES_PLUGINS_STRICT: expected 1 or 0, got {strict!r}", hint="write 1 or 0")
         return cls(
             allow=None if allow is None else _names(allow),
             disable=_names(environ.get("HERMES_PLUGINS_DISABLE", "")),
@@ -53,7 +53,7 @@ class PluginSettings:
         return dataclasses.replace(self, extra=_unique(extra), disable=_unique(disable))
 
     def with_config(self, config: Mapping[str, Any]) -> PluginSettings:
-        """Lie on top of a config's `plugins` section: lists are joined, single values given here win."""
+        """Merge a config's `plugins` section into these settings: lists are joined, single values set here win."""
         fields = [f.name for f in dataclasses.fields(PluginSettings)]
         for key, value in config.items():
             _check_config(key, value, fields)
@@ -67,7 +67,7 @@ class PluginSettings:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values that `PluginSettings().with_config` reads back."""
+        """Return JSON values that `PluginSettings().with_config` reads back."""
         return {
             "allow": None if self.allow is None else list(self.allow),
             "disable": list(self.disable),

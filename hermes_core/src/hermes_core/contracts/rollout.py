@@ -50,7 +50,7 @@ class ToolError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An error as it is recorded: who is to blame, which type, what it said, whether another try could help."""
+    """A recorded error: who is to blame, its type, its message, and whether a retry could help."""
 
     blame: Blame
     type: str
@@ -59,7 +59,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Describe an exception; one that is not ours is the framework's fault."""
+        """Describe an exception; one from outside the error tree is blamed on the framework."""
         if not isinstance(error, HermesError):
             return cls(blame=Blame.FRAMEWORK, type=type(error).__name__, message=str(error))
         return cls(blame=error.blame, type=type(error).__name__, message=str(error), retryable=error.retryable)
@@ -87,7 +87,7 @@ class AgentResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds of one rollout by where they went; parallel tool calls count their wall time once."""
+    """Seconds of one rollout by what they were spent on; parallel tool calls count their wall time once."""
 
     total: float = 0.0
     model: float = 0.0
@@ -123,11 +123,11 @@ class RolloutOutcome:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     attempt: int = 1
     suspect: bool = False
-    """Whether the model may be why there is no reward, and something else, too: it must be played once more."""
+    """Whether the model or something else may be why there is no reward: the rollout must be played once more."""
     disposition: str = "score"
-    """What the run's policy made of it: score, mask or drop."""
+    """What the run's policy decided: score, mask or drop."""
     samples: Sequence[TrainingSample] = ()
-    """What a trainer may learn from; empty when the model client keeps no tokens: such a rollout is not trainable."""
+    """The training samples; empty when the model client keeps no tokens, so that the rollout is not trainable."""
     exactness: Exactness | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -142,12 +142,12 @@ class RolloutOutcome:
 
 
 def is_handed_on(outcome: Mapping[str, Any]) -> bool:
-    """Say whether a recorded rollout is trained on: it has a reward, and the run's policy lets it count."""
+    """Tell whether a recorded rollout is trained on: it has a reward, and the run's policy keeps it."""
     return outcome.get("disposition") == "score" and outcome.get("reward_status") == "ok"
 
 
 def why_not_trained(outcome: Mapping[str, Any]) -> str:
-    """Name the cause for which a rollout is not handed on."""
+    """Name the cause for which a rollout is not handed to the trainer."""
     if outcome.get("disposition") == "mask":
         return "masked"
     has_ended_well = outcome.get("disposition") == "score" and not outcome.get("failure")

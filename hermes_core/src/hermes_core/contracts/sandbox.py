@@ -1,4 +1,4 @@
-"""What a terminal backend and a sandbox must be, and what a run's config asks of them."""
+"""The contracts of a terminal backend and its sandboxes, and what a run's config asks of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SessionKind = Literal["robust", "live"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a rollout asks for. A backend that cannot enforce a field that is set refuses before anything runs.
+    """What a rollout asks for. A backend that cannot enforce a given field refuses before anything runs.
 
     Sizes are in megabytes (2**20 bytes), times in seconds. `cwd` is a path inside the sandbox, the workspace if None.
     `env` is added to a small fixed environment; nothing of the caller's own environment is passed on.
@@ -34,27 +34,27 @@ class SandboxSpec:
     disk_mb: int | None = None
     file_size_mb: int | None = None
     isolation: IsolationLevel | None = None
-    """None: the first level that the backend declares, its weakest; what was used is in the provenance."""
+    """None means the first, weakest level that the backend declares; the provenance says which one was used."""
     session: SessionKind = "robust"
-    """`robust`: a fresh bash per command with the state of the one before; `live`: one long bash with job control."""
+    """`robust`: a new bash for each command, with the state of the previous one; `live`: one bash with job control."""
     timeout: float = 120.0
     """Seconds a command may run when a call names no timeout."""
     lifetime: float = 3600.0
-    """Idle seconds after which the sandbox ends; a call in flight and a running process are no idleness."""
+    """Idle seconds after which the sandbox ends; it is not idle during a call or while a process runs."""
     output_limit: int = 65536
     """Bytes kept of each end (head and tail) of each output stream of a command."""
     user: str | None = None
-    """Whose the commands are, by a name or uid[:gid] of the image; the backend's choice if None."""
+    """The user that runs commands, as a name or uid[:gid] of the image; None leaves it to the backend."""
     as_image: bool = False
-    """Whether a backend that can tell follows the image: its user, if `user` is None, and its working directory."""
+    """Whether to use the image's working directory and, if `user` is None, its user, where the backend knows them."""
     wishes: tuple[str, ...] = ()
-    """Fields that a sandbox does without where they cannot be enforced, which is said once and recorded."""
+    """Fields that are dropped where they cannot be enforced; that is logged once and recorded."""
     rollout_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """What a command did.
+    """The result of a command.
 
     `exit_code` is bash's: 128+n after signal n, 124 after a timeout, 126 when `cwd` cannot be entered. Both streams
     keep what they had before a timeout. `output` is the two merged in the order of the writes as far as the backend can
@@ -107,7 +107,7 @@ class ProcessInfo:
 class ProcessOutput:
     """A piece of a process's output: `data` begins at byte `start` of everything it has written.
 
-    `start` is greater than the offset that was asked for when what lay between is not kept any more. The offset for the
+    `start` is greater than the requested offset if the bytes between are no longer kept. The offset for the
     next read is `start + len(data)`; each reader keeps its own.
     """
 
@@ -131,16 +131,16 @@ class Processes(Protocol):
         rows: int = 30,
         cols: int = 120,
     ) -> ProcessInfo:
-        """Start a bash command with the session's present directory, exports and functions, which it cannot change.
+        """Start a bash command with the session's current directory, exports and functions, which it cannot change.
 
         Without `pty` its stdout and stderr are one pipe and its stdin another.
         """
         ...
 
     async def list(self) -> list[ProcessInfo]:
-        """Return the running processes and those that have ended in the last 30 minutes, oldest first.
+        """Return the running processes and those that ended in the last 30 minutes, oldest first.
 
-        Of the ended ones the last 64 are kept; a sandbox may refuse to run more than 64 with `ProcessLimitError`.
+        At most 64 ended ones are kept; a sandbox may refuse to run more than 64 with `ProcessLimitError`.
         """
         ...
 
@@ -157,11 +157,11 @@ class Processes(Protocol):
         ...
 
     async def write(self, process_id: str, data: bytes) -> int:
-        """Write to its stdin or terminal and return the bytes taken; raises `BrokenPipeError` when nobody reads."""
+        """Write to its stdin or terminal and return the bytes taken; raises `BrokenPipeError` if it is closed."""
         ...
 
     async def close_stdin(self, process_id: str) -> None:
-        """End its input; a terminal gets the end-of-file character."""
+        """Close its input; a terminal gets the end-of-file character."""
         ...
 
     async def resize(self, process_id: str, *, rows: int, cols: int) -> None:
@@ -169,7 +169,7 @@ class Processes(Protocol):
         ...
 
     async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
-        """End it and everything it started: SIGTERM, after `grace` seconds SIGKILL; returns what was observed.
+        """End it and everything it started: SIGTERM, after `grace` seconds SIGKILL; returns its final state.
 
         `running` in the answer is True when something could not be killed.
         """
@@ -178,7 +178,7 @@ class Processes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """What a copy has moved: `sha256` is of the file, or of the archive that a directory travelled in.
+    """The result of a copy: `sha256` is of the file, or of the archive in which a directory was sent.
 
     `omitted` lists every entry that was not copied, with the reason: sockets and devices, what could not be read, what
     exceeded a limit.
@@ -192,10 +192,10 @@ class Transfer:
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """A place where one rollout's commands run, with state that is kept from command to command.
+    """The place where one rollout's commands run; its session keeps state from command to command.
 
     Paths are absolute or relative to the workspace. File calls raise the built-in `FileNotFoundError`,
-    `IsADirectoryError`, `NotADirectoryError` and `PermissionError`; a sandbox that went away raises `SandboxLostError`.
+    `IsADirectoryError`, `NotADirectoryError` and `PermissionError`; a lost sandbox raises `SandboxLostError`.
     All methods must be called on the event loop that opened the sandbox. Cancelling a call kills what it started and
     leaves the sandbox usable.
     """
@@ -227,7 +227,7 @@ class Sandbox(Protocol):
     ) -> ExecResult:
         """Run a bash command in the session; cwd, exports, functions and aliases survive.
 
-        `cwd` and `env` hold for this call. One with the `execution_id` of an earlier call in this sandbox (the last 64
+        `cwd` and `env` apply to this call. One with the `execution_id` of an earlier call in this sandbox (the last 64
         are known) runs nothing and returns its result.
         """
         ...
@@ -260,7 +260,7 @@ class Sandbox(Protocol):
     async def upload(self, source: Path, path: str) -> Transfer:
         """Copy a file or a whole directory of this machine into the sandbox, in constant memory.
 
-        A directory is merged into one that is there. Symlinks stay symlinks, modes and holes in files are kept.
+        A directory is merged into an existing one. Symlinks stay symlinks; modes and holes in files are kept.
         """
         ...
 
@@ -295,43 +295,43 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class Freezable(Protocol):
-    """What a sandbox has besides that can make its workspace read-only; read-only verification needs it."""
+    """A sandbox that can make its workspace read-only; read-only verification needs this."""
 
     async def freeze(self) -> None:
-        """Kill every process, make the workspace read-only for all that is started afterwards, start a new agent.
+        """Kill every process, make the workspace read-only for everything started afterwards, start a new agent.
 
-        Other directories stay writable. Raises `SandboxRefusedError` where that cannot be had.
+        Other directories stay writable. Raises `SandboxRefusedError` if that is not possible.
         """
         ...
 
 
 @runtime_checkable
 class Recoverable(Protocol):
-    """What a sandbox has besides that can go on where it was lost, but not its files."""
+    """A sandbox that can be started again after it was lost while its files were kept."""
 
     @property
     def recoveries(self) -> int:
-        """How often it has been started again."""
+        """How often it was started again."""
         ...
 
     async def recover(self, recoveries: int) -> str | None:
-        """Start it again after a call was lost; return what a model has to know of that, also where another one did.
+        """Start it again after a call was lost; return what to tell the model, also if another caller restarted it.
 
-        `recoveries` is what there had been before the call. None where that cannot be done, or it is not lost.
+        `recoveries` is the count before the lost call. Returns None if it cannot be restarted, or is not lost.
         """
         ...
 
 
 @runtime_checkable
 class ChangesTaker(Protocol):
-    """What a sandbox has besides that can be made like another one of its image, as far as a judge may trust that."""
+    """A sandbox that can take over the changes of another one of its image, as far as a verifier may trust them."""
 
     async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
-        """Make an absolute path what it is in `source`, and say what became of it; called before anything else is done.
+        """Make an absolute path what it is in `source`, and return what was done; call it before anything else.
 
-        `/` is the workspace and all that differs. No program of the image, nothing that its programs load and none of
-        their settings are taken over, but for what is named itself, and nothing in the absolute paths `kept`. What
-        `source` says may be made up.
+        `/` means the workspace and all that differs. No program of the image, no library and none of
+        their settings are taken over unless named itself, and nothing in the absolute paths `kept`. What
+        `source` reports may be forged.
         """
         ...
 
@@ -341,7 +341,7 @@ class TerminalBackend(Protocol):
     """Opens sandboxes. One object per runtime, shared by its rollouts; `Options` (pydantic) are its constructor's."""
 
     async def check(self, spec: SandboxSpec) -> None:
-        """Raise `SandboxRefusedError` or `BackendError` unless `spec` can be had here, by trying; once a run."""
+        """Try to make such a sandbox, once a run; raise `SandboxRefusedError` or `BackendError` if that fails."""
         ...
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
@@ -355,30 +355,30 @@ class TerminalBackend(Protocol):
 
 @runtime_checkable
 class RootBackend(TerminalBackend, Protocol):
-    """What a backend has besides in whose sandboxes commands can be root, or own the system's files as root does."""
+    """A backend whose sandboxes can run commands as root, or as the owner of the system's files."""
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
-        """Tell whether they are in such a sandbox: then they can replace what a verifier executes there."""
+        """Tell whether they do so in such a sandbox: then they can replace the programs that a verifier runs there."""
         ...
 
 
 @runtime_checkable
 class BoundedBackend(TerminalBackend, Protocol):
-    """What a backend has besides that has room for so many sandboxes at a time."""
+    """A backend that knows how many sandboxes it has room for at a time."""
 
     def capacity(self, spec: SandboxSpec) -> int | None:
-        """Return how many sandboxes like this one it has room for, None where it knows no bound; after `check`."""
+        """Return how many sandboxes like this one fit, None for no known bound; called after `check`."""
         ...
 
 
 @runtime_checkable
 class QueueingBackend(TerminalBackend, Protocol):
-    """What a backend has besides that lets those who open a sandbox wait until there is room."""
+    """A backend that lets callers of `open` wait in a queue until there is room."""
 
     def has_queue(self, spec: SandboxSpec) -> bool:
-        """Tell whether those who open such sandboxes wait in a queue of the backend's own; asked before each `open`.
+        """Tell whether opening such a sandbox may wait in the backend's queue; asked before each `open`.
 
-        They then take none of the runtime's turns to start a sandbox, which would keep out who could start one.
+        The caller then takes none of the runtime's start slots, so that waiting here blocks no other start.
         """
         ...
 
@@ -387,9 +387,9 @@ class QueueingBackend(TerminalBackend, Protocol):
 class RunBackends:
     """The answer to the hook `hermes_run_backends`.
 
-    `backend` is the name of the run's own, `sandbox` what each of its sandboxes must be. `options` has, by the name of
-    the backend, those of every backend that the config names, the run's own included. `plugins` are the config's
-    settings of which plugins to load.
+    `backend` is the name of the run's backend, `sandbox` the spec of its sandboxes. `options` has, by the name of
+    the backend, the options of every backend that the config names, the run's included. `plugins` is the config's
+    section about plugins.
     """
 
     backend: str

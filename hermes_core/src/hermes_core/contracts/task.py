@@ -1,4 +1,4 @@
-"""A task: what the model is asked, the world it starts in, how it is judged; and what a reader of tasks must be."""
+"""A task: what the model is asked, what its sandbox holds, how it is judged; and the contract of task sources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cheat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precautions:
-    """What a task asks of its verification, beyond what its verifier declares for itself.
+    """What a task asks of its verification, beyond what its verifier declares.
 
     `access` raises the verifier's access and cannot lower it. `artifacts` are the paths that a fresh sandbox gets of
     the rollout, None those of the verifier: below the workspace, or absolute in a container of the rollout's own, where
@@ -60,12 +60,12 @@ class Precautions:
 
     def __post_init__(self) -> None:
         if self.access is not None and self.access not in ACCESS_LEVELS:
-            raise ValueError(f"access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}")
+            raise ValueError(f"access: expected one of {', '.join(ACCESS_LEVELS)}, got {self.access!r}")
         for path in self.artifacts or ():
             if not path.startswith("/"):
                 require_inner_path(path)
             elif posixpath.normpath(path) != path or path.startswith("//") or "\0" in path:
-                raise ValueError(f"wanted an absolute path without '.', '..' and a slash at its end, found {path!r}")
+                raise ValueError(f"expected an absolute path without '.', '..' and a slash at its end, got {path!r}")
         for path in self.protected:
             require_inner_path(path.removeprefix("/"))
 
@@ -98,7 +98,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProblem:
-    """A task that cannot be used: where it was found (`file:line` or a folder), its id if known, and why."""
+    """An unusable task: where it was found (`file:line` or a folder), its id if known, and why."""
 
     source: str
     task_id: str | None
@@ -118,7 +118,7 @@ class LoadedTasks:
 
 @runtime_checkable
 class TaskSource(Protocol):
-    """Reads tasks from a path. An unusable task is a problem and stops no other."""
+    """Reads tasks from a path. An unusable task is returned as a problem; the others are still read."""
 
     def read(self, path: Path) -> LoadedTasks:
         """Read all tasks; raises OSError when the path itself cannot be read."""

@@ -1,4 +1,4 @@
-"""What a trainer is handed of a rollout, and what records it. Standard library only."""
+"""The training samples of a rollout, and the contract of what records them. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest
 
 IGNORED: Final = -100
-"""The mask of a token without loss; a trained token's mask is its id. The convention of Atropos' `masks`."""
+"""The mask of a token without loss; a trained token's mask is its id, as in Atropos' `masks`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class TrainingSample:
     `masks` is `IGNORED` where there is no loss, else the token itself. `logprobs` is None where none was sampled.
     `weight_versions` are spans over `tokens`. `branch` counts the samples of a rollout from 0; `reason` says why the
     branch was begun ("" for the first). Over all samples of a rollout each sampled token has loss exactly once.
-    `constrained`: tokens with loss were drawn under a mask, a grammar say: their importance ratios are off.
+    `constrained`: tokens with loss were sampled under a mask, such as a grammar: their importance ratios are wrong.
     """
 
     tokens: Sequence[int]
@@ -80,7 +80,7 @@ class Exactness:
     break_reasons: Mapping[str, int] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    """What is not exact, each naming turn and token; empty when everything is."""
+    """The inexact places, each with turn and token; empty when everything is exact."""
 
     @property
     def is_exact(self) -> bool:
@@ -158,18 +158,18 @@ def _share(part: int, whole: int) -> float | None:
 
 @runtime_checkable
 class ModelSession(Protocol):
-    """One rollout's talk with a model that records tokens."""
+    """One rollout's conversation with a model that records tokens."""
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError`."""
         ...
 
     def record_message(self, message: Message) -> None:
-        """Learn which message the last reply became in the conversation: in any later one, another is an edit."""
+        """Take the message that the last reply became in the conversation; a different one later is an edit."""
         ...
 
     def samples(self) -> Sequence[TrainingSample]:
-        """Return what a trainer may learn from; whatever happened, what was sampled so far is in it."""
+        """Return the training samples, with everything that was sampled so far, whatever happened."""
         ...
 
     def exactness(self) -> Exactness:
@@ -177,14 +177,14 @@ class ModelSession(Protocol):
         ...
 
     def managed_state(self) -> Mapping[str, Any]:
-        """Return the predecessor's form: `{"nodes": [{tokens, masked_tokens, logprobs, …}, …]}`, one node a sample."""
+        """Return hermes-agent's form: `{"nodes": [{tokens, masked_tokens, logprobs, …}, …]}`, one node a sample."""
         ...
 
 
 @runtime_checkable
 class RecordingModel(Protocol):
-    """A `ModelClient` that also keeps tokens: the rollout talks to a session of its own."""
+    """A `ModelClient` that also keeps tokens: each rollout has its own session."""
 
     def session(self, rollout_id: str) -> ModelSession:
-        """Begin to record a rollout."""
+        """Start recording a rollout."""
         ...

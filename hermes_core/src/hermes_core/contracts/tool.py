@@ -1,4 +1,4 @@
-"""What a tool must be, and the handle it and a verifier get."""
+"""The contract of a tool, and of the context that tools and verifiers get."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
 
 FOREGROUND_MAX_TIMEOUT: Final = 600
-"""Seconds that a command may take which the tool `terminal` waits for."""
+"""The longest time in seconds that the tool `terminal` waits for a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool answers.
+    """The answer of a tool.
 
     `content` is the text the model reads. `error` marks the call as failed in the rollout's record (a command that
     exits 1 is no error). `data` stays outside the conversation.
@@ -35,7 +35,7 @@ class Tool(Protocol):
     """
 
     def call(self, arguments: dict[str, Any], context: Any) -> ToolResult | Awaitable[ToolResult]:
-        """Do it."""
+        """Run the tool."""
         ...
 
 
@@ -53,16 +53,16 @@ class ToolContext(Protocol):
     task_id: str
     trajectory_id: str
     session_key: str
-    """What is written beside the processes that the rollout starts, to know them by; "" for nothing."""
+    """A label on the background processes that the rollout starts; "" for none."""
 
     @property
     def state(self) -> MutableMapping[str, Any]:
-        """What tools and verifiers keep of this rollout, each under a key of its own."""
+        """State that tools and verifiers keep for this rollout, each under its own key."""
         ...
 
     @property
     def sandbox(self) -> Sandbox:
-        """The rollout's sandbox; raises a `BackendError` where nothing declared one."""
+        """The rollout's sandbox; raises a `BackendError` if neither a tool nor the verifier declares one."""
         ...
 
     @property
@@ -154,21 +154,21 @@ class ToolContext(Protocol):
         ...
 
     async def cleanup(self) -> None:
-        """Release everything of this rollout; the engine does it in any case."""
+        """Release everything of this rollout; the engine calls it if nobody else does."""
         ...
 
 
 class RuntimeService(Protocol):
-    """Something that tools keep for all rollouts of a `Runtime`, from which it is made; belongs to its event loop."""
+    """State that tools keep for all rollouts of a `Runtime`; made from the runtime, used on its event loop."""
 
     def for_rollout(self, context: ToolContext) -> Any:
-        """Return one rollout's view of it, through which nothing of another rollout can be reached."""
+        """Return one rollout's view, which gives no access to other rollouts."""
         ...
 
     async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
-        """Forget what belongs to a rollout, or to one of its sandboxes, which is about to be closed."""
+        """Release what belongs to a rollout, or to one of its sandboxes, which is about to be closed."""
         ...
 
     async def aclose(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         ...

@@ -1,4 +1,4 @@
-"""What a reward verifier must be."""
+"""The contract of a reward verifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load each plugin in a process of its own, so that a crash, a hang or an exit is reported and not suffered."""
+"""Load each plugin in a separate process, so that a crash, a hang or an exit is reported and harms nothing else."""
 
 from __future__ import annotations
 

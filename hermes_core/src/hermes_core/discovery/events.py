@@ -1,4 +1,4 @@
-"""Events to plugins: each isolated and timed, trouble counted, next to free when nobody listens."""
+"""Events for plugins: each listener isolated and timed, its failures counted; almost free without listeners."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import pluggy
 
 SLOW_SECONDS: Final = 0.05
-"""A listener runs on the event loop: above this it holds up every other rollout noticeably."""
+"""Seconds. A listener runs on the event loop: a slower one delays every other rollout noticeably."""
 
 
 class EventDispatcher:
-    """Calls the listeners of one registry; its record has at most one entry per plugin, hook and kind of trouble."""
+    """Calls the listeners of one registry, and records failures: one counted entry per plugin, hook and kind."""
 
     __slots__ = ("_listeners", "_problems")
 
@@ -29,16 +29,16 @@ class EventDispatcher:
         }
 
     def fire(self, hook: str, event: object) -> None:
-        """Hand an event to every listener in order of plugin id; nothing a listener raises comes out."""
+        """Send an event to every listener in order of plugin id; an error of a listener is recorded, not raised."""
         for plugin, implementation in self._listeners[hook]:
             self._deliver(plugin, hook, implementation, event)
 
     def listens(self, hook: str) -> bool:
-        """Tell whether anybody would receive an event; for events that are costly to make."""
+        """Tell whether an event has a listener; for events that are costly to make."""
         return bool(self._listeners[hook])
 
     def note(self, plugin: str, hook: str, kind: str, message: str, seconds: float = 0.0) -> None:
-        """Count one piece of trouble."""
+        """Count one failure."""
         key = (plugin, hook, kind)
         count = self._problems[key].count + 1 if key in self._problems else 1
         self._problems[key] = EventProblem(
@@ -47,7 +47,7 @@ class EventDispatcher:
 
     @property
     def problems(self) -> list[EventProblem]:
-        """The trouble so far, in order of its first appearance."""
+        """The failures so far, in order of their first appearance."""
         return list(self._problems.values())
 
     def _deliver(self, plugin: str, hook: str, implementation: pluggy.HookImpl, event: object) -> None:

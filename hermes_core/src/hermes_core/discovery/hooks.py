@@ -1,4 +1,4 @@
-"""A plugin manager that refuses what pluggy would pass over, before anything of the plugin has run."""
+"""A plugin manager that refuses mistakes which pluggy would ignore, before any code of the plugin has run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HookManager(pluggy.PluginManager):
         if not options.get("optionalhook") and not self._has_spec(hook):
             raise BadPluginError(f"there is no hook {hook!r}; {self._nearest(hook)}")
         if options.get("wrapper") or options.get("hookwrapper"):
-            raise BadPluginError(f"{name} is a wrapper; plugins are called each by itself, so there is nothing to wrap")
+            raise BadPluginError(f"{name} is a wrapper; each plugin is called separately, so there is nothing to wrap")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise BadPluginError(f"{name} is a coroutine function; {WHERE_ASYNC_BELONGS}")
         return options
@@ -66,7 +66,7 @@ class HookManager(pluggy.PluginManager):
         return isinstance(caller, pluggy.HookCaller) and caller.has_spec()
 
     def _check_unmarked(self, plugin: object, name: str, function: Callable[..., object] | None) -> None:
-        # Without the marker pluggy sees no hook at all: everything the plugin declares would be missing without a word.
+        # Without the marker pluggy sees no hook: everything the plugin declares would be missing silently.
         if self._has_spec(name) and isinstance(plugin, ModuleType) and inspect.isfunction(function):
             raise BadPluginError(f"{name} is not marked; write @hookimpl (from hermes_core) above it")
 
@@ -76,13 +76,13 @@ class HookManager(pluggy.PluginManager):
 
 
 WHERE_ASYNC_BELONGS: Final = (
-    "hooks are called synchronously and nobody would await it: declare in the hook, "
+    "hooks are called synchronously and nothing would await it: declare in the hook, "
     "await in the methods of the component"
 )
 
 
 def call(implementation: pluggy.HookImpl, **arguments: object) -> object:
-    """Call one hook function with the arguments it asks for; an answer that waits for an await is an error."""
+    """Call one hook function with the arguments it takes; returning an awaitable is an error."""
     wanted = (*implementation.argnames, *implementation.kwargnames)
     answer = implementation.function(**{name: arguments[name] for name in wanted if name in arguments})
     if answer is not None and inspect.isawaitable(answer):

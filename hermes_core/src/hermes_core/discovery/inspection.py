@@ -1,4 +1,4 @@
-"""Everything that is known about one plugin or one component."""
+"""Describe one plugin or one component in full."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe(
 ) -> dict[str, Any]:
     """Describe the plugins or components a name means; a plugin's name loads that plugin alone.
 
-    Targets are imported for the schema of their options only, blocked plugins not at all.
+    Targets are imported only for the schema of their options; blocked plugins are never imported.
     """
     records = find_plugins(settings)
     chosen = [record for record in records if matches(name, record.found)]
@@ -37,7 +37,7 @@ def describe(
             plugins.append(_plugin(registry, shown, declared, with_schema=with_schema))
     if not plugins:
         ids = ", ".join(record.id for record in records)
-        raise ConfigError(f"{name!r} is no plugin and no loaded component", hint=f"plugins: {ids}")
+        raise ConfigError(f"{name!r} is neither a plugin nor a loaded component", hint=f"plugins: {ids}")
     return {"plugins": plugins}
 
 

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import UnknownComponentError
 CORE_COMMANDS: Final = {"plugins": "list, show and diagnose plugins"}
 """The core's own subcommands, with one line of help each."""
 TOLERANT: Final = "broken-plugins"
-"""Capability of a command that has to run where a plugin cannot be loaded, even one that was asked for."""
+"""Capability of a command that runs even if a plugin that was asked for cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str, str] | None = None) -> Registry:
-    """Build a registry; plugins that fail are records in it, and a line in the log.
+    """Build a registry; a plugin that fails is a record in it and a line in the log.
 
-    Without `settings` they are read from the environment. `environ` is where requirements `env:NAME` look, the
+    Without `settings` they are read from the environment. `environ` is where requirements `env:NAME` are looked up, the
     process's own by default. A plugin named in `extra`, or any plugin with `strict`, must load: its failure raises
     `BrokenComponentError`.
     """
@@ -46,7 +46,7 @@ def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str
 
 
 def require_asked(registry: Registry) -> None:
-    """Raise `BrokenComponentError` for a plugin that must load and did not: one asked for, or any with `strict`."""
+    """Raise `BrokenComponentError` for a plugin that must load and did not: a requested one, or any with `strict`."""
     for record in registry.plugins:
         is_asked = is_asked_for(record.found, registry.settings)
         if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE} and (is_asked or registry.settings.strict):
@@ -59,14 +59,14 @@ def require_asked(registry: Registry) -> None:
 
 
 def _warn(record: PluginRecord) -> None:
-    import logging  # one line on stderr even where nobody has set up logging; not needed when all is well
+    import logging  # one line on stderr even if logging is not set up; imported only on failure
 
     message = "plugin %s is left out, %s: %s (details: hermes-core plugins doctor)"
     logging.getLogger(__name__).warning(message, record.id, record.state, record.note)
 
 
 def load_plugins_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:
-    """Build a registry whatever fails; for commands that show failures."""
+    """Build a registry whatever fails; for commands that report failures."""
     manager = HookManager()
     manager.hook.hermes_configured.call_historic(kwargs={"settings": settings})
     records = [
@@ -114,7 +114,7 @@ def _import(plugin: FoundPlugin) -> object:
 
 
 def _import_file(stem: str, path: str) -> ModuleType:
-    # A name of its own per registry: two registries never share a local plugin's state.
+    # Unique per registry: two registries never share a local plugin's state.
     name = f"hermes_local_{''.join(c if c.isalnum() else '_' for c in stem)}_{os.urandom(4).hex()}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -151,7 +151,7 @@ def _declarations(kind: Kind, implementation: pluggy.HookImpl) -> Sequence[Decla
     answer = call(implementation)
     if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping):
         wanted = f"an iterable of {kind.spec.__name__}"
-        raise BadPluginError(f"{kind.hook} must return {wanted}, found {type(answer).__name__}")
+        raise BadPluginError(f"{kind.hook} must return {wanted}, got {type(answer).__name__}")
     declared: dict[str, Declaration] = {}
     for item in answer:
         spec = _check(kind, item)
@@ -163,19 +163,19 @@ def _declarations(kind: Kind, implementation: pluggy.HookImpl) -> Sequence[Decla
 
 def _check(kind: Kind, item: object) -> Declaration:
     if not isinstance(item, kind.spec):
-        raise BadPluginError(f"{kind.hook} must declare {kind.spec.__name__}, found {item!r:.200}")
+        raise BadPluginError(f"{kind.hook} must declare {kind.spec.__name__}, got {item!r:.200}")
     api: Any = item.api
     if not isinstance(api, int) or api < 1:
-        raise BadPluginError(f"{kind.name} {item.name!r}: api is a positive whole number, found {api!r}")
+        raise BadPluginError(f"{kind.name} {item.name!r}: api: expected a positive whole number, got {api!r}")
     if api > API_LEVEL:
         raise IncompatiblePluginError(
             f"{kind.name} {item.name!r} is written for plugin interface {api}, this core has {API_LEVEL}: "
             f"upgrade hermes-agent-core, or install an older version of the plugin"
         )
     if isinstance(item, ComponentSpec) and (unreadable := unreadable_requirements(item.requires)):
-        raise BadPluginError(f"{kind.name} {item.name!r} requires {unreadable[0]!r}; a requirement is {FORMS}")
+        raise BadPluginError(f"{kind.name} {item.name!r} requires {unreadable[0]!r}; expected {FORMS}")
     if item.name in kind.reserved:
-        raise BadPluginError(f"{kind.name} {item.name!r} is one of the core's own; choose another name")
+        raise BadPluginError(f"{kind.name} {item.name!r} has the name of a core command; choose another name")
     return item
 
 

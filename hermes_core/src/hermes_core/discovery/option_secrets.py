@@ -1,4 +1,4 @@
-"""Which options of a component are secret: what its `Options` declare, and those of the parts that it is made of."""
+"""Which options of a component are secret: those its `Options` declare, and those of the components inside it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a component's options with a `SecretStr` for each secret: for all, where nobody can say which are."""
+    """Return a component's options with a `SecretStr` for each secret; for all of them if it is unknown which are."""
     if registry is None or not options or (model := _model(registry, kind, name)) is None:
         return {name: mark_all(item) for name, item in options.items()}
-    # Options of a component that is made of others: `parts` gives those by the paths of their own options.
+    # A component may contain others: `parts` gives these by the paths of their options.
     try:
         parts = model.model_validate(dict(options)).parts() if hasattr(model, "parts") else {}
     except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
@@ -30,7 +30,7 @@ def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mappi
 
 
 def scrubber_for(registry: Registry, kind: str, name: str, options: Mapping[str, Any]) -> SecretScrubber:
-    """Return what takes the secrets of a component's options out of what it says."""
+    """Return a scrubber that removes the secrets of a component's options from its messages."""
     return SecretScrubber(find_secrets(mark_secrets(registry, kind, name, options)))
 
 

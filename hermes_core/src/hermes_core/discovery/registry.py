@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """What the plugins of one set of settings brought; built by `load_plugins`, passed on explicitly, never shared.
+    """The components of the plugins that one set of settings admits; built by `load_plugins`, passed on explicitly.
 
-    A component's name is the bare one ("docker"), or, where several plugins declare it, one with the plugin in front:
+    A component's name is the bare one ("docker") or, if several plugins declare it, one with the plugin in front:
     "acme-docker:docker".
     """
 
@@ -50,19 +50,19 @@ class Registry:
         self._hooks = {record.id: manager.implementations(record.id) for record in loaded}
         self._events = EventDispatcher(manager.event_hooks(), self._hooks)
         self.fire: Callable[[str, object], None] = self._events.fire
-        """`fire(hook_name, event)` hands an event to every plugin, isolated; see `event_problems`."""
+        """`fire(hook_name, event)` sends an event to every plugin, each isolated; see `event_problems`."""
         self.listens: Callable[[str], bool] = self._events.listens
-        """`listens(hook_name)` tells whether firing would reach anybody."""
+        """`listens(hook_name)` tells whether a plugin receives that event."""
         self.event_hooks = manager.event_hooks()
         """The names of the hooks that receive an event."""
         self._check_preferences()
 
     def with_component(self, spec: Declaration, target: object) -> Self:
-        """Return this registry with one component more; `target` is given in place of what `spec.target` names.
+        """Return this registry with one more component; `target` stands in for the object that `spec.target` names.
 
-        `create` gives the object itself, and takes no options for it; of a class or a factory, or whatever else can be
-        called, it builds one. A name that is declared already is refused. The caller of `create` closes what
-        it gives, as a `Runtime` closes its backend.
+        `create` returns the object itself and takes no options for it; a class, a factory or anything else that can be
+        called is called to build one. A name that is declared already is refused. The caller of `create` closes what
+        it returns, as a `Runtime` closes its backend.
         """
         kind = kind_of(spec)
         given = Component(kind=kind, spec=spec, plugin=local_record(target), target=target)
@@ -79,7 +79,7 @@ class Registry:
         return tuple(sorted(self._components[kind_named(kind).name]))
 
     def component(self, kind: str, name: str) -> Component:
-        """Return the one component a name means, with its state; nothing is imported.
+        """Return the component that a name means, with its state; nothing is imported.
 
         Requirements are evaluated the first time only: a rollout's start must not read the installed metadata.
         """
@@ -95,7 +95,7 @@ class Registry:
     def specs(self, kind: str) -> tuple[Declaration, ...]:
         """Return all declarations of a kind, sorted by name.
 
-        An ambiguous name raises `AmbiguousComponentError`; go through `names` and `spec` to meet each name by itself.
+        An ambiguous name raises `AmbiguousComponentError`; use `names` and `spec` to handle each name separately.
         """
         return tuple(self._one(kind, name).spec for name in self.names(kind))
 
@@ -119,14 +119,14 @@ class Registry:
     def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Build a component from its options, which its own `Options` model validates; bad ones raise `ConfigError`.
 
-        A component that is made of others has the class attribute `takes_build = True`: its constructor is then given
+        A component that contains others has the class attribute `takes_build = True`: its constructor then gets
         this method as the keyword argument `build`.
         """
         target = self.load(kind, name)
         return factory.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol, self.create)
 
     def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
-        """Ask every plugin which parser a model needs; None if nobody knows, an error if two disagree."""
+        """Ask every plugin which parser a model needs; None if none answers, an error if two disagree."""
         answers: dict[str, str] = {}
         for plugin, hooks in self._hooks.items():
             if "hermes_parser_for" not in hooks:
@@ -143,10 +143,10 @@ class Registry:
         return next(iter(answers.values()), None)
 
     def answers(self, hook: str, **arguments: object) -> dict[str, Any]:
-        """Ask every plugin by a hook, and return the answers that are not None, by the plugin's id.
+        """Call a hook of every plugin and return the answers that are not None, by the plugin's id.
 
-        Where none answers, what those that refused have raised is raised: a `HermesError`, or a `ConfigError` with the
-        text of all. Any other exception is its plugin's defect, and raised at once as `BrokenComponentError`.
+        If none answers, the refusals are raised: the one `HermesError`, or a `ConfigError` with the
+        texts of all. Any other exception is a defect of the plugin, and raised at once as `BrokenComponentError`.
         """
         found: dict[str, Any] = {}
         refusals: dict[str, HermesError] = {}
@@ -167,9 +167,9 @@ class Registry:
         return found
 
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:
-        """Hand the events of `listened` hooks to `fire` from now on, and none to this registry's plugins.
+        """Send the events of `listened` hooks to `fire` from now on, and none to this registry's plugins.
 
-        For a process that plays rollouts of a run elsewhere, whose own plugins are the ones that observe.
+        For a worker that plays rollouts of a run in another process: the plugins of the run observe them.
         """
         wanted = frozenset(listened)
         self.fire = lambda hook, event: fire(hook, event) if hook in wanted else None
@@ -177,12 +177,12 @@ class Registry:
 
     @property
     def event_problems(self) -> list[EventProblem]:
-        """What listeners did wrong: one counted entry per plugin, hook and kind ("raised" or "slow")."""
+        """Failures of listeners: one counted entry per plugin, hook and kind ("raised" or "slow")."""
         return self._events.problems
 
     @property
     def conflicts(self) -> tuple[Conflict, ...]:
-        """The names that are declared by several plugins and settled by no `prefer` line."""
+        """The names that several plugins declare and no `prefer` line settles."""
         return tuple(
             Conflict(kind=kind, name=name, plugins=tuple(component.plugin.id for component in components))
             for kind, names in self._components.items()
@@ -191,7 +191,7 @@ class Registry:
         )
 
     def provenance(self, refs: Iterable[Ref | tuple[str, str]]) -> list[dict[str, Any]]:
-        """Say which code the used components come from: one entry per plugin, the core always included."""
+        """Describe the code of the given components: one entry per plugin, the core always included."""
         from hermes_core.discovery.components.provenance import describe
 
         pairs = [(ref.kind, ref.name) if isinstance(ref, Ref) else ref for ref in refs]
@@ -231,13 +231,13 @@ class Registry:
         for key, value in self.settings.prefer.items():
             kind, colon, name = key.partition(":")
             if not (colon and name):
-                raise ConfigError(f"'plugins.prefer' has keys like 'backend:docker', found {key!r}")
+                raise ConfigError(f"'plugins.prefer': expected a key like 'backend:docker', got {key!r}")
             kind_named(kind)
             owner = value.rpartition(":")[0]
             if not any(matches(value, one.found) or matches(owner, one.found) for one in self.plugins):
                 known = ", ".join(record.id for record in self.plugins)
                 raise ConfigError(
-                    f"'plugins.prefer' names {value!r} for {key}, which is no installed plugin", hint=f"known: {known}"
+                    f"'plugins.prefer' names {value!r} for {key}, which is not installed", hint=f"known: {known}"
                 )
 
     def _parser_answer(self, plugin: str, model_id: str, chat_template: str) -> str | None:
@@ -250,7 +250,7 @@ class Registry:
             return None
         if answer is None or isinstance(answer, str):
             return answer
-        self._events.note(plugin, hook, "raised", f"answered {answer!r:.100}, wanted a parser's name or None")
+        self._events.note(plugin, hook, "raised", f"expected a parser's name or None, got {answer!r:.100}")
         return None
 
 

@@ -1,4 +1,4 @@
-"""From a path to tasks, by the task source that claims it."""
+"""Read tasks from a path with the task source that claims it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_tasks(path: str | Path, registry: Registry, *, source: str | None = Non
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
     except HermesError:
         raise
-    except (Exception, SystemExit) as error:  # the plugin boundary: whatever it raises, it is told whose it is
+    except (Exception, SystemExit) as error:  # the plugin boundary: whatever it raises, the message names the plugin
         raise plugin_error(f"task source {name!r}", registry.component("task_source", name).plugin.id, error) from error
     if not loaded.tasks:
         raise _nothing_valid(path, loaded.problems)
@@ -58,7 +58,7 @@ def _source_for(path: Path, registry: Registry) -> str:
         hint = how_to_get(_USUAL_PACKAGE, registry.plugins)
         raise ConfigError(f"no task source is loaded, so nothing can read {path}", hint=hint)
     known = ", ".join(f"{s or 'a folder'} ({spec.name})" for spec in specs for s in spec.suffixes)
-    raise ConfigError(f"no task source reads {path}: found {suffix or 'a folder'}, wanted {known}")
+    raise ConfigError(f"no task source reads {path}: expected {known}, got {suffix or 'a folder'}")
 
 
 def _without_duplicates(loaded: LoadedTasks) -> LoadedTasks:

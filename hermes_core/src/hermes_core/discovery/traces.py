@@ -1,4 +1,4 @@
-"""Tracebacks as a plugin's author wants them: without the frames of the loader and of the import system."""
+"""Tracebacks for a plugin's author: without the frames of the loader and of the import system."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hermes_core.contracts.errors import BrokenComponentError, PluginError
 
 _CORE: Final = Path(__file__).parent.parent
 _OWN: Final = (str(_CORE / "discovery"), str(_CORE / "lazy.py"), "<frozen importlib")
-"""What the names begin with of the files that only lead from the loader to a plugin's code."""
+"""Prefixes of the files whose frames only lead from the loader to a plugin's code."""
 
 
 def plugin_error(what: str, plugin: str, error: BaseException) -> PluginError:
-    """Return what is told of a plugin's code that raised; the traceback is its cause's, which `--debug` prints."""
+    """Return the error for a plugin's code that raised; `--debug` prints the traceback of its cause."""
     message = f"{what} of plugin {plugin} raised {type(error).__name__}: {error}"
     return BrokenComponentError(message, hint=f"--debug prints the traceback; see: hermes-core plugins show {plugin}")
 
 
 def brief_trace(error: BaseException) -> str:
-    """Format an exception with its causes; empty if nothing but the loader's own frames led to it."""
+    """Format an exception with its causes; empty if only the loader's frames led to it."""
     chain = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = chain
     has_frames = isinstance(error, SyntaxError)

@@ -1,4 +1,4 @@
-"""What of a configuration nobody may read: what is secret, and how it is kept out of files, terminals and errors."""
+"""Redaction: which values of a configuration are secret, and how they are kept out of files and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that come back: an engine or a service may repeat in an error what it was given."""
+"""Removes secrets from texts of others: an engine or a service may repeat its configuration in an error."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=HermesError)
 _SHORTEST: Final = 8
-"""Characters; what is shorter, as an `env` of `MODE: test`, would be taken out of words that mean something else."""
+"""Characters. Shorter values, such as an `env` of `MODE: test`, would be cut out of unrelated words."""
 
 
 class SecretScrubber:
-    """Takes known secrets out of what others say; what a model and its commands say is left as it is."""
+    """Removes known secrets from errors and records; output of models and commands is not changed."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         long = sorted({text for text in secrets if len(text) >= _SHORTEST}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, long))) if long else None
 
     def text(self, text: str) -> str:
-        """Return a text without them."""
+        """Return a text without the secrets."""
         return text if self._pattern is None else self._pattern.sub(WITHHELD, text)
 
     def values(self, value: Any) -> Any:
-        """Return plain values without them."""
+        """Return JSON values without the secrets."""
         if self._pattern is None:
             return value
         if isinstance(value, Mapping):
@@ -41,7 +41,7 @@ class SecretScrubber:
         return self.text(value) if isinstance(value, str) else value
 
     def error(self, error: E) -> E:
-        """Take them out of an error itself, and of those that caused it; returns it."""
+        """Remove the secrets from an error and its causes, in place; returns the error."""
         if self._pattern is None:
             return error
         self._reword(error)
@@ -53,13 +53,13 @@ class SecretScrubber:
         return error
 
     def _clear(self, effect: BaseException) -> BaseException | None:
-        """Take them out of what caused an error, the part of it that is shown; returns that."""
+        """Remove the secrets from the causes that are shown with an error; returns the cause."""
         cause = effect.__cause__ or effect.__context__
         if cause is None or not self._repeats(cause):
             return cause
         self._reword(cause)
         if self._repeats(cause):
-            # Its text is not in its arguments; what else is in it can be anything, and can be read-only.
+            # Its text is not in its arguments; its other attributes can be anything, and can be read-only.
             cause = _substitute(cause, self.text(_description(cause)))
         if effect.__cause__ is None:
             effect.__context__ = cause
@@ -78,7 +78,7 @@ class SecretScrubber:
         return self._pattern is not None and self._pattern.search(_description(error)) is not None
 
     def outcome(self, outcome: RolloutOutcome) -> RolloutOutcome:
-        """Return an outcome without them in its failures and its provenance."""
+        """Return an outcome without the secrets in its failures and its provenance."""
         if self._pattern is None:
             return outcome
         return dataclasses.replace(
@@ -93,7 +93,7 @@ class SecretScrubber:
 
 
 class RewordedError(Exception):
-    """Stands in the place of an error that repeats a secret where it cannot be taken out."""
+    """Replaces an error that repeats a secret which cannot be removed from it."""
 
 
 def _substitute(error: BaseException, text: str) -> RewordedError:
@@ -104,7 +104,7 @@ def _substitute(error: BaseException, text: str) -> RewordedError:
 
 
 def _description(error: BaseException) -> str:
-    """Return what is printed of an error alone: its text, its notes, and of a group all that is in it."""
+    """Return what is printed of an error without its causes: text, notes, and the members of a group."""
     import traceback
 
     is_group = isinstance(error, BaseExceptionGroup)

@@ -1,6 +1,6 @@
-"""What of a configuration nobody may read, decided in one place for terminals, files, leases and errors.
+"""Decides which values of a configuration are secret, for terminals, files, leases and errors alike.
 
-Secrets are, and nothing else: values that are declared, as pydantic's `SecretStr` or `SecretBytes`; user and password
+Secret are exactly: values declared as pydantic's `SecretStr` or `SecretBytes`; user and password
 of an address; values of tables of variables and headers, by the table's name; options whose names end in one of
 `SECRET_NAMES`. What a component's `Options` declare is read by `discovery.option_secrets`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 WITHHELD: Final = "(withheld)"
-"""What stands in a secret's place."""
+"""Replaces a secret."""
 
 SECRET_NAMES: Final = frozenset({
     "access_key", "api_key", "apikey", "authorization", "passphrase", "passwd", "password", "private_key", "secret",
@@ -24,8 +24,8 @@ ENVIRONMENT_NAMES: Final = frozenset({"env", "env_vars", "environment", "extra_h
 """Whole names of tables of variables and headers: mappings, lists, or texts as `A=x;B=y`."""
 
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
-# A password may hold a slash against the rules; what follows a colon and is no port is taken for one. What stands
-# before a digest is the name of an image. No part of a text is read for two addresses, or it could take hours.
+# A password may hold a slash against the rules; text after a colon that is not a port is taken for one. Text
+# before a digest is the name of an image. No part of a text is tried for two addresses: that could take hours.
 _LOGIN: Final = re.compile(
     r"://((?:[^/?#\s\"]*|[^/?#\s:@\"\[]*:(?!\d+[/?#])(?:(?!://)[^\s'\"])*)@)(?!sha\d{1,4}:[0-9a-f])"
 )
@@ -38,24 +38,24 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """Return a text with `WITHHELD` in the place of user and password of each address."""
+    """Return a text with `WITHHELD` for user and password of each address."""
     return _LOGIN.sub(lambda found: f"://{WITHHELD}@" if _login(found) else found[0], text)
 
 
 def redact_address(address: str) -> str:
-    """Return an address without user and password, also one that is no URL: all before its last `@` is withheld."""
+    """Return an address without user and password, also one that is not a URL: all before its last `@` is withheld."""
     before, at, rest = address.rpartition("@")
     scheme, separator, _ = before.partition("://")
     return f"{scheme + separator if separator else ''}{WITHHELD}@{rest}" if at else address
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """Return a copy of plain values, as found under `name`, with `WITHHELD` in the place of each secret."""
+    """Return a copy of JSON values found under `name`, with `WITHHELD` for each secret."""
     return _Redaction().walk(value, name)
 
 
 def redact_at(value: Any, place: Sequence[Any]) -> Any:
-    """Return a plain value redacted as any name on the way to it, `place`, says that it must be."""
+    """Return a JSON value redacted by the names on the way to it, `place`."""
     *above, name = map(str, place or ("",))
     if any(is_secret_name(step) or _plain(step) in ENVIRONMENT_NAMES for step in above):
         return WITHHELD
@@ -63,12 +63,12 @@ def redact_at(value: Any, place: Sequence[Any]) -> Any:
 
 
 def quote_value(value: Any, place: Sequence[Any]) -> str:
-    """Return the `repr` of such a value for an error."""
+    """Return the `repr` of a redacted value for an error."""
     return f"{redact_at(value, place)!r:.200}"
 
 
 def yaml_problem(error: Exception) -> str:
-    """Say what is wrong with a YAML text and where, without the line itself: there may be a secret in it."""
+    """Return what is wrong with a YAML text and where, without the line itself, which may hold a secret."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if problem is None or mark is None:
         return str(error) if isinstance(error, UnicodeDecodeError) else type(error).__name__
@@ -76,31 +76,31 @@ def yaml_problem(error: Exception) -> str:
 
 
 def find_secrets(values: Any) -> frozenset[str]:
-    """Return the texts that `redact` withholds of these values, for those to whom they come back in another text."""
+    """Return the texts that `redact` withholds of these values, to remove them from other texts."""
     walk = _Redaction()
     walk.walk(values)
     return frozenset(walk.texts)
 
 
 def strip_secrets(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what may be kept on a disk, without the secrets, and their paths, as "jump.0.password".
+    """Return values without their secrets, to be kept on disk, and the secrets' paths, such as "jump.0.password".
 
-    Tables of variables are left empty, which the paths do not tell: nothing that exists is found again by them.
+    Tables of variables are emptied without a path: they never help to find a resource again.
     """
     walk = _Redaction()
     return _strip(walk.walk(values)), tuple(walk.paths)
 
 
 def comparable_values(values: Any) -> Any:
-    """Return values as two runs may be compared by them: no secret counts, and of variables only the names.
+    """Return values for a comparison of two runs, without secrets, and with only the names of variables.
 
-    Neither does it count whether there is a secret at all: it may have come to be, or no longer be, in a variable.
+    A secret that is missing in one of them makes no difference: it may be in a variable there.
     """
     return _comparable(redact(values), "")
 
 
 def find_withheld(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths at which `WITHHELD` stands where a secret was wanted."""
+    """Yield the paths of secrets for which `WITHHELD` was given."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from find_withheld(item, f"{path}.{name}".lstrip("."))
@@ -112,7 +112,7 @@ def find_withheld(value: Any, path: str = "") -> Iterator[str]:
 
 
 class _Redaction:
-    """Goes through plain values; notes the paths and the texts of what it withholds."""
+    """Goes through JSON values; notes the paths and the texts of what it withholds."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -124,10 +124,10 @@ class _Redaction:
         if is_secret_name(name) or hasattr(value, "get_secret_value"):
             self.paths.append(path)
             return self._withhold(value)
-        # A name alone, as that of Modal's `environment`, is no table.
+        # A name alone, such as Modal's `environment`, is not a table.
         if _plain(name) in ENVIRONMENT_NAMES and (not isinstance(value, str) or "=" in value or ": " in value):
             return self._environment(value)
-        if isinstance(value, str) or hasattr(value, "unicode_string"):  # an address of pydantic's is no text
+        if isinstance(value, str) or hasattr(value, "unicode_string"):  # an address type of pydantic's is not a str
             return self._text(str(value), path)
         return self._inside(value.model_dump() if hasattr(value, "model_dump") else value, path)
 
@@ -146,7 +146,7 @@ class _Redaction:
     def _environment(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: item if item is None else self._withhold(item) for key, item in value.items()}
-        # One of several, as `A=x` or `A: x`, comes back without its name.
+        # One of several, such as `A=x` or `A: x`, may be repeated without its name.
         parts = [part for text in _leaves(value) for part in re.split(r"[;\n]", text)]
         self.texts.update(re.split(r"=|: ?", part, maxsplit=1)[-1] for part in parts)
         return WITHHELD
@@ -159,7 +159,7 @@ class _Redaction:
 
 
 def _strip(value: Any) -> Any:
-    """Leave out what was withheld; of an address only that."""
+    """Leave out withheld values; of an address, only its withheld part."""
     if isinstance(value, Mapping):
         pairs = {key: _strip(item) for key, item in value.items()}
         return {key: item for key, item in pairs.items() if item != WITHHELD}
@@ -188,7 +188,7 @@ def _leaves(value: Any) -> list[str]:
 
 
 def _login(found: re.Match[str]) -> str:
-    """Return the password of an address, or its user alone; of SSH that one is no secret, as in git+ssh://git@host."""
+    """Return the password of an address, or its lone user, which for SSH is not a secret: git+ssh://git@host."""
     user, colon, password = found[1][:-1].partition(":")
     is_open = not colon and found.string.endswith("ssh", 0, found.start())
     return "" if is_open else password or user

@@ -1,4 +1,4 @@
-"""Runs the tool calls of one turn: known name, valid arguments, the call itself, the result budget, the record."""
+"""Runs the tool calls of one turn: checks names and arguments, calls tools, shortens and records results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ToolDispatcher:
-    """Dispatches one rollout's calls. A tool that fails is answered to the model; a sandbox that is gone ends it."""
+    """Dispatches one rollout's calls. A failure of a tool is answered to the model; a lost sandbox ends the rollout."""
 
     def __init__(self, runtime: Runtime, context: RolloutContext, record: RolloutRecord) -> None:
         self._runtime = runtime
@@ -34,9 +34,9 @@ class ToolDispatcher:
         self._offered = {spec.name: runtime.tool(spec.name) for spec in record.spec.group.tools.specs}
 
     async def run(self, turn: int, calls: Sequence[RequestedCall], *, lost: str | None = None) -> list[Message]:
-        """Run the calls in order, neighbours that allow it at the same time, and return one tool message each.
+        """Run the calls in order, neighbours that allow it in parallel, and return one tool message each.
 
-        The last one is not made but answered with `lost`, if that is given.
+        With `lost`, the last call is not made but answered with that text.
         """
         contents: list[str] = []
         for together, batch in itertools.groupby(calls if lost is None else calls[:-1], key=self._is_parallel_safe):
@@ -66,7 +66,7 @@ class ToolDispatcher:
         try:
             return await self._time(asyncio.gather(*tasks))
         except BaseException:
-            # The siblings of a call that failed or was cancelled must not go on behind our back.
+            # The siblings of a call that failed or was cancelled must not go on unnoticed.
             for task in tasks:
                 task.cancel()
             await run_uncancelled(asyncio.wait(tasks))

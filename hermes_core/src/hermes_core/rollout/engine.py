@@ -1,4 +1,4 @@
-"""One rollout from sandbox to outcome."""
+"""Plays one rollout, from its sandbox to its outcome."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from hermes_core.rollout.verification.scoring import settle_loss, verify
 from hermes_core.specs import VerifierSpec
 
 Agent = Callable[[Runtime, ModelClient | ModelSession, RolloutContext, RolloutRecord], Awaitable[StopReason]]
-"""Plays the model's part of a rollout and returns why it ended; errors of the model and of the sandbox propagate."""
+"""Plays the model's part of a rollout and returns why it ended; errors of model and sandbox are raised."""
 
 
 async def call_tools(
     runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
 ) -> StopReason:
-    """Play with OpenAI tool calling: the agent where nothing else is said."""
+    """Play with OpenAI tool calling: the default agent."""
     return await AgentLoop(runtime, model, context, record).run()
 
 
@@ -39,7 +39,7 @@ async def run_rollout(
 ) -> RolloutOutcome:
     """Play one rollout and return its one outcome.
 
-    Whatever goes wrong inside is an outcome too. Two things are raised instead: cancellation (after clean-up, and after
+    Failures inside are outcomes too. Only two things are raised: cancellation (after clean-up, and after
     observers got the outcome `cancelled`) and errors that would hit every other rollout as well (`fatal`).
     """
     record = RolloutRecord(spec)
@@ -66,7 +66,7 @@ def _finish(runtime: Runtime, record: RolloutRecord) -> RolloutOutcome:
 
 
 class _Play:
-    """The phases of one rollout, in order: sandbox, world, agent, verification, clean-up."""
+    """The phases of one rollout, in order: sandbox, task setup, agent, verification, clean-up."""
 
     def __init__(self, runtime: Runtime, model: ModelClient, record: RolloutRecord, agent: Agent) -> None:
         self._runtime = runtime
@@ -76,7 +76,7 @@ class _Play:
         self._task = record.spec.task
 
     async def run(self) -> None:
-        """Play all phases; the sandbox is gone afterwards, however they end."""
+        """Play all phases; the sandbox is removed afterwards, however they end."""
         try:
             async with AsyncExitStack() as stack:
                 await self._phases(stack)
@@ -102,7 +102,7 @@ class _Play:
         except HermesError as error:
             if error.fatal:
                 raise
-            record.fail(error)  # and go on: a context overflow is judged like any other end
+            record.fail(error)  # and verify: a context overflow is judged like any other end
             lost = error if isinstance(error, BackendError) else None
         if sandbox is not None:
             self._note(sandbox)

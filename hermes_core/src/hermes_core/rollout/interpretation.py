@@ -1,4 +1,4 @@
-"""From a model's reply to the message that is kept and the calls that are made."""
+"""Turn a model's reply into the message for the conversation and the tool calls to make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_core.contracts.model import Message, ModelReply, RequestedCall
 from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParsedCall, ParseResult, ToolCallParser
 from hermes_core.tooling.arguments import is_whole
 
-# A call of any format that we know is a mark with one of these words, or JSON or Python that names an offered tool.
+# A call of any known format is a mark with one of these words, or JSON or Python that names an offered tool.
 _WORD: Final = r"(?<![^\W_])(?:tools?|functions?|invoke|calls?|action|ACTION|python_tag|DSML)(?![^\W_])"
 _MARK: Final = re.compile(
     rf"<(?=[^<>\s\"'=]*{_WORD})(?![^<>\s]*://)[^<>\s\"'=]*+[>=\s]|<\|open\|>(?:tools|call)|<\|channel\|>commentary to="
@@ -33,7 +33,7 @@ _GOOD: Final = frozenset({AttemptStatus.OK, AttemptStatus.REPAIRED, AttemptStatu
 class ParsedReply:
     """One assistant turn.
 
-    `complaint` is what to tell the model of its attempts to call a tool that could not be read: without it a turn
+    `complaint` tells the model which of its attempts to call a tool could not be read: without it a turn
     would pass for a final answer, or a call would vanish among good ones.
     """
 
@@ -43,10 +43,10 @@ class ParsedReply:
     malformed: int = 0
     complaint: str | None = None
     truncation: str | None = None
-    """What to tell the model if the token limit cut its reply off in the middle of a call: of `calls` the last one,
-    which is not made, unless there is a complaint, which says it, too."""
+    """What to tell the model if the token limit cut its reply off inside a call. That is the last one of `calls`,
+    which is not made. If there is a complaint, it says this too."""
     is_unparsed: bool = False
-    """Whether the reply looks like a tool call in raw text, and there was no parser to read it."""
+    """Whether the reply looks like a tool call in raw text for which there was no parser."""
 
 
 def parse_reply(
@@ -56,10 +56,10 @@ def parse_reply(
     used_ids: dict[str, int] | None = None,
     offered: Collection[str] = (),
 ) -> ParsedReply:
-    """Read a reply; raw text goes through the parser, if there is one and the server found no calls itself.
+    """Read a reply; raw text goes through the parser if there is one and the server reported no calls.
 
-    A parser knows one message; `used_ids` are the ids of the rollout's earlier calls, which no call may have again,
-    and take those of this one. `offered` are the names of the tools, by which calls without a mark are known.
+    A parser sees one message; `used_ids` are the ids of the rollout's earlier calls, which no call may have again,
+    and to which those of this one are added. `offered` are the tools' names, which identify calls without a mark.
     """
     if parser is None or reply.tool_calls or not reply.content:
         message = assistant_message(reply.content, reply.reasoning, reply.tool_calls)
@@ -69,7 +69,7 @@ def parse_reply(
         )
         cut = truncation_notice(reply) if is_cut else None
         turn = ParsedReply(message=message, calls=reply.tool_calls, content=reply.content, truncation=cut)
-        # A server that reads calls itself may hand one that was cut off back as text.
+        # A server that parses calls may return one that was cut off as text.
         return replace(turn, is_unparsed=is_unparsed and cut is None, complaint=cut if is_unparsed else None)
     result = parser.parse(reply.content, list(schemas))
     used_ids = {} if used_ids is None else used_ids
@@ -89,7 +89,7 @@ def parse_reply(
 def _looks_like_calls(text: str, offered: Collection[str]) -> bool:
     if _MARK(text) or any(call[1] in offered for call in _PYTHONIC.finditer(text)):
         return True
-    # A line may begin like JSON and be none; many of them tell no more.
+    # A line may begin like JSON and not be JSON; to try more of them adds nothing.
     return any(_names_a_tool(text, found.end(), offered) for found in islice(_JSON.finditer(text), _MOST_SHOWN))
 
 
@@ -111,10 +111,10 @@ def _request_of(call: ParsedCall, used_ids: dict[str, int]) -> RequestedCall:
 
 
 def _attempts_to_answer(result: ParseResult, calls: Sequence[RequestedCall]) -> list[ParseAttempt]:
-    """Return the attempts that the model would wait for in vain.
+    """Return the attempts whose results the model would expect but never get.
 
-    A call to a tool that is not offered is handed on and answered by the dispatcher, like any server's. One drafted in
-    reasoning is none, unless the reasoning never ended: then it is all the turn has.
+    A call to a tool that is not offered is answered by the dispatcher, also if the server parsed it. One drafted in
+    reasoning does not count, unless the reasoning never ended: then it is all that the turn has.
     """
     bad = [a for a in result.attempts if a.status not in _GOOD and a.status is not AttemptStatus.IN_REASONING]
     bad = [a for a in bad if a.status is not AttemptStatus.UNKNOWN_TOOL or not calls]
@@ -124,10 +124,10 @@ def _attempts_to_answer(result: ParseResult, calls: Sequence[RequestedCall]) -> 
 
 
 def _free_id(wanted: str, used: dict[str, int]) -> str:
-    """Return an id of the same shape that no call of the rollout has, and take it.
+    """Return an id of the same shape that no call of the rollout has, and add it to `used`.
 
-    Models whose format carries ids begin to count anew in each turn: `functions.f:0` becomes `functions.f:1`, nine
-    alphanumerical characters stay nine, which their templates insist on. `used` has where each of them goes on.
+    Models whose format has ids start counting again in each turn: `functions.f:0` becomes `functions.f:1`, and nine
+    alphanumeric characters stay nine, as their templates require. `used` maps each id to where counting goes on.
     """
     stem, colon, number = wanted.rpartition(":")
     counts = bool(colon) and number.isdecimal() and len(number) < _LONG_NUMBER
@@ -156,7 +156,7 @@ def assistant_message(content: str | None, reasoning: str | None, calls: Sequenc
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
-                # With it the parser writes the turn again as the model did.
+                # With this id the parser writes the turn again as the model did.
                 **({"wire_id": call.wire_id} if call.wire_id else {}),
             }
             for call in calls
@@ -165,7 +165,7 @@ def assistant_message(content: str | None, reasoning: str | None, calls: Sequenc
 
 
 def truncation_notice(reply: ModelReply) -> str:
-    """Say to the model that its reply was cut off in the middle of a call."""
+    """Return the text that tells the model that its reply was cut off inside a call."""
     number = f"{reply.usage.completion_tokens} " if reply.usage.completion_tokens else ""
     where = f"Your reply was cut off at the limit of {number}tokens, in the middle of a tool call that was not made."
     return f"{where} Make a shorter call, or do it in several."

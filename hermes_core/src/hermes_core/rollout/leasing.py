@@ -1,4 +1,4 @@
-"""Where a backend writes the leases of its sandboxes: in its own store, or in the installed one."""
+"""Choose where a backend writes the leases of its sandboxes: in its own store or in the installed one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 LEASE_STORE: Final = "files"
-"""The store of backends that bring none; `prefer` settles which one it is where several plugins declare it."""
+"""The store for backends without their own; `prefer` chooses if several plugins declare it."""
 
 
 def supply_lease_store(
     backend: object, registry: Registry, name: str, *, options: Mapping[str, Any] | None = None
 ) -> LeaseStore | None:
-    """Return the store of the backend `name`, after giving it one where it has none; None for one that leases nothing.
+    """Return the lease store of the backend `name`, which is given one if it has none; None if it takes no leases.
 
-    `options` are those of a store that takes the place of the backend's own.
+    `options` are those of a store that replaces the backend's own.
 
     Raises:
-        UnavailableComponentError: It needs a store, and no plugin that is loaded brings one.
-        BrokenComponentError: It does not keep the store that it is given.
+        UnavailableComponentError: It needs a store, and no loaded plugin has one.
+        BrokenComponentError: It does not use the store that it was given.
     """
     if not isinstance(backend, LeasingBackend):
         return None
@@ -33,7 +33,7 @@ def supply_lease_store(
     store = backend.leases
     if not isinstance(store, LeaseStore):
         raise BrokenComponentError(
-            f"backend {name!r} has {type(store).__name__} in the place of a lease store",
+            f"backend {name!r}: expected a lease store, got {type(store).__name__}",
             hint=f"see: hermes-core plugins show backend:{name}",
         )
     return store

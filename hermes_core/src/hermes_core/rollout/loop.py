@@ -16,7 +16,7 @@ from hermes_core.rollout.runtime import Runtime
 
 
 class AgentLoop:
-    """Drives one rollout with OpenAI tool calling. `run` returns why it ended; model and sandbox errors propagate."""
+    """Drives one rollout with OpenAI tool calling. `run` returns why it ended; model and sandbox errors are raised."""
 
     def __init__(
         self, runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
@@ -31,7 +31,7 @@ class AgentLoop:
         self._deadline = None if self._limits.time_limit is None else time.monotonic() + self._limits.time_limit
 
     async def run(self) -> StopReason:
-        """Play until a stop reason; the conversation so far is in the record whatever happens."""
+        """Play until a stop reason; the record holds the conversation so far, whatever happens."""
         try:
             async with asyncio.timeout(self._limits.time_limit) as timer:
                 while self._record.turns < self._limits.max_agent_turns:

@@ -1,4 +1,4 @@
-"""What a rollout is given, decided before it starts and never changed: the group's plan, the rollout's spec, limits."""
+"""The plan of a group, the spec of a rollout and its limits: decided before it starts and never changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_core.tooling.selection import ToolSelection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutLimits:
-    """Where a rollout ends by force; None means no limit.
+    """The limits of a rollout; None means no limit.
 
     `max_agent_turns` counts model calls, `max_total_tokens` the tokens sampled over the rollout as the server counted
     them, `time_limit` wall seconds of the agent's part (verification has its own), `max_tool_calls` calls of any kind,
@@ -28,7 +28,7 @@ class RolloutLimits:
     max_truncated_replies: int | None = 3
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
-        """Return a copy with a task's own limits."""
+        """Return a copy with a task's limits."""
         known = {f.name for f in dataclasses.fields(self)}
         if unknown := sorted(set(overrides) - known):
             raise ConfigError(f"limits has no key {unknown[0]!r}", hint=f"known limits: {', '.join(sorted(known))}")
@@ -37,7 +37,7 @@ class RolloutLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """What all rollouts of a group share: the task, the tools drawn once for the group, the prompt."""
+    """What the rollouts of a group share: the task, the tools drawn once for the group, the prompt."""
 
     group_id: str
     task: Task
@@ -51,7 +51,7 @@ class RolloutSpec:
     """One rollout.
 
     `sampling` goes into every model request, `provenance` into the outcome; `attempt` counts from 1 over retries.
-    `suspect` says that an earlier attempt was: another loss of the sandbox counts as the model's doing.
+    `suspect` says that an earlier attempt was suspect: another loss of the sandbox is blamed on the model.
     """
 
     rollout_id: str

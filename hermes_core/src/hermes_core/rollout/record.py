@@ -1,4 +1,4 @@
-"""What is known of a rollout while it runs; becomes its one outcome."""
+"""The state of a rollout while it runs, from which its one outcome is made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOT_JUDGED = frozenset(
         StopReason.CANCELLED,
     }
 )
-"""Ends that say nothing about what the model can do: no verifier is asked, there is no reward."""
+"""Stop reasons that say nothing about the model's ability: no verification and no reward."""
 
 COUNTERS = (
     "prompt_tokens",
@@ -54,12 +54,12 @@ COUNTERS = (
 
 
 class RolloutRecord:
-    """Accumulates one rollout's conversation, counters, phases and judgement. Used by one task at a time."""
+    """Collects one rollout's conversation, counters, times and score. Used by one asyncio task at a time."""
 
     def __init__(self, spec: RolloutSpec) -> None:
         self.spec = spec
         self.session: ModelSession | None = None
-        """Keeps the tokens, where the model client can."""
+        """Keeps the tokens, if the model client can."""
         self.conversation = Conversation(opening_messages(spec))
         self.turns = 0
         self.final_response = ""
@@ -96,20 +96,20 @@ class RolloutRecord:
         self.counters["completion_tokens"] += reply.usage.completion_tokens
 
     def tool_error(self, *, turn: int, name: str, arguments: str, error: str, result: str) -> None:
-        """Note a tool call that went wrong."""
+        """Record a failed tool call."""
         cut = ToolError(
             turn=turn, tool_name=name, arguments=arguments[:200], error=error[:300], tool_result=result[:300]
         )
         self.tool_errors.append(cut)
 
     def fail(self, error: Exception) -> None:
-        """End the rollout for an error; a stop reason that was there before stays."""
+        """End the rollout for an error; an earlier stop reason stays."""
         self.failure = Failure.of(error)
         self.stop_reason = self.stop_reason or _stop_reason(error)
 
     @property
     def can_be_judged(self) -> bool:
-        """Whether the model's part came to an end that a verifier may score."""
+        """Whether the model's part ended in a way that a verifier may score."""
         has_played = self.turns > 0 or self.stop_reason is StopReason.CONTEXT_LIMIT
         return self.stop_reason is not None and self.stop_reason not in NOT_JUDGED and has_played
 
@@ -165,7 +165,7 @@ class RolloutRecord:
 
 
 def failed_outcome(spec: RolloutSpec, error: Exception) -> RolloutOutcome:
-    """Return the outcome of an attempt of which nothing is known but the error that it ended by."""
+    """Return the outcome of an attempt of which only the final error is known."""
     record = RolloutRecord(spec)
     record.fail(error)
     if isinstance(error, EngineLostError) and error.place:

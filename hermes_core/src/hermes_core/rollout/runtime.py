@@ -1,4 +1,4 @@
-"""The object that owns everything live: registry, backend, tools, worker threads. Two of them live side by side."""
+"""The object that owns everything live: registry, backend, tools, worker threads. Several can exist at once."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Runtime(ToolRuntime):
 
     `backend` and `sandbox` say where rollouts run, `budget` how tool results are shortened. `tool_pool_size` bounds
     the threads of synchronous plugins, `max_sandbox_starts` the sandboxes being created at one time. `verifier_access`
-    is the least that every verifier is given. `process_checkpoint` is a file, of this run alone, that names the
-    background processes which run. `find_tool` is asked when a tool is first used, and goes before the plugins.
+    is the least access that every verifier gets. `process_checkpoint` is a file, of this run only, that names the
+    running background processes. `find_tool` is called when a tool is first used, and overrides the plugins.
     Belongs to one event loop.
     """
 
@@ -64,7 +64,7 @@ class Runtime(ToolRuntime):
         self._starts = asyncio.Semaphore(max_sandbox_starts)
         self._backend: TerminalBackend | None = None
         self.leases: LeaseStore | None = None
-        """Where the backend writes its leases; None before it is made, and for one that leases nothing."""
+        """Where the backend writes its leases; None before the backend is made, and if it takes no leases."""
         self._parser: ToolCallParser | None = None
 
     async def __aenter__(self) -> Self:
@@ -78,7 +78,7 @@ class Runtime(ToolRuntime):
     async def aclose(self) -> None:
         """Close the services, the backend with all its sandboxes, and the worker threads.
 
-        Where one of them fails, the others are closed all the same; then the last error is raised.
+        If one of them fails, the others are still closed; then the last error is raised.
         """
         self.workers.close()
         async with AsyncExitStack() as stack:
@@ -90,7 +90,7 @@ class Runtime(ToolRuntime):
 
     @property
     def backend(self) -> TerminalBackend:
-        """The terminal backend, made on first use; one that leases its sandboxes has where to write the leases."""
+        """The terminal backend, made on first use and, if it takes leases, with a store for them."""
         if self._backend is None:
             ref = self.backend_ref
             backend = cast("TerminalBackend", self.registry.create("backend", ref.name, ref.options))
@@ -112,17 +112,17 @@ class Runtime(ToolRuntime):
         return spec, self.registry.create("verifier", name, options)
 
     def sandbox_for(self, task: Task, *, rollout_id: str) -> SandboxSpec:
-        """Return what a task's sandbox must be: the run's spec with the task's own fields."""
+        """Return the spec of a task's sandbox: the run's, with the task's fields."""
         return merge_sandbox_spec(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
 
     def judge_sandbox(self, task: Task, *, rollout_id: str) -> SandboxSpec:
-        """Return what a sandbox of its verifiers must be: with root in it where the task asks and the backend can."""
+        """Return the spec of its verifiers' sandboxes: with root, if the task asks for it and the backend can."""
         own = self.sandbox_for(task, rollout_id=rollout_id)
         as_root = dataclasses.replace(own, user="root")
         return as_root if task.precautions.as_root and self._is_root(as_root) and not self._is_root(own) else own
 
     def commands_are_root(self, task: Task, *, of_judge: bool = False) -> bool:
-        """Tell whether a model is root in the task's sandbox, or a verifier in its own, as far as the backend says."""
+        """Tell whether the model is root in the task's sandbox, or a verifier in its own, by what the backend says."""
         return self._is_root((self.judge_sandbox if of_judge else self.sandbox_for)(task, rollout_id=""))
 
     def _is_root(self, spec: SandboxSpec) -> bool:
@@ -134,18 +134,18 @@ class Runtime(ToolRuntime):
             return await guard_plugin_call(self.backend.open(spec))
         except HermesError:
             raise
-        except Exception as error:  # the plugin boundary: whatever a backend raises, no sandbox is to be had
+        except Exception as error:  # the plugin boundary: whatever a backend raises, there is no sandbox
             name = self.backend_ref.name
             raise BackendError(f"backend {name!r} raised {type(error).__name__}: {error}") from error
 
     def _turn(self, spec: SandboxSpec) -> AbstractAsyncContextManager[object]:
-        # Whoever waits for a slot with a turn in hand would keep out a judge's sandbox, for which slots wait in turn.
+        # Waiting for a slot while holding a start turn would block a verifier's sandbox, for which slots are waiting.
         backend = self.backend
         return nullcontext() if isinstance(backend, QueueingBackend) and backend.has_queue(spec) else self._starts
 
     @asynccontextmanager
     async def open_sandbox(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-        """Open a sandbox and close it again, however the block ends."""
+        """Open a sandbox, and close it when the block ends."""
         async with self._turn(spec):
             sandbox = await self._open(spec)
         try:
@@ -162,9 +162,9 @@ class Runtime(ToolRuntime):
 
 
 def merge_sandbox_spec(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
-    """Return the run's sandbox spec with a task's own fields; an unknown one is a `ConfigError`.
+    """Return the run's sandbox spec with a task's fields; an unknown field is a `ConfigError`.
 
-    A task's wish gives way to what the run itself asks for.
+    A field that the task only wishes for does not override the run's value.
     """
     known, wishes = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}, {*fields.get("wishes", spec.wishes)}
     if unknown := sorted({*fields, *wishes} - known):

@@ -1,4 +1,4 @@
-"""The world a task describes, made in a sandbox: its files, then its setup commands."""
+"""Set up a task in its sandbox: place its files, then run its setup commands."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hermes_core.contracts.task import Task
 
 
 async def set_up(task: Task, sandbox: Sandbox) -> None:
-    """Place the files and run the commands; whatever fails is a `TaskError`."""
+    """Place the files and run the commands; any failure is a `TaskError`."""
     for file in task.files:
         try:
             await sandbox.write_file(file.path, file.data, mode=file.mode)
         except OSError as error:
             raise TaskError(f"task {task.id!r}: file {file.path!r} cannot be placed: {error}") from error
     for command in task.setup:
-        # A subshell: what set-up exports or where it goes is not the model's session.
+        # In a subshell, so that exports and directory changes do not reach the model's session.
         result = await sandbox.exec(f"(\n{command}\n)")
         if result.exit_code != 0:
             tail = result.output[-500:].strip()

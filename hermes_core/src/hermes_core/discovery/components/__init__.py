@@ -1,1 +1,1 @@
-"""One declared component: its state, its check against the contract, how it is built, and where its code comes from."""
+"""One declared component: its state, the check against its contract, how it is built, and the origin of its code."""

@@ -1,6 +1,6 @@
-"""What a registry knows besides its plugins: components, conflicts, trouble with events.
+"""What a registry knows besides its plugins: components, conflicts, failures of event listeners.
 
-Apart from the records of plugins because a listing needs those alone, and every dataclass costs start-up time.
+Kept apart from the records of plugins: a listing needs only those, and every dataclass costs start-up time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ComponentState(StrEnum):
-    """How far a component came; `declared` ones have not been imported yet."""
+    """How far a component was taken; `declared` ones have not been imported yet."""
 
     DECLARED = "declared"
     UNAVAILABLE = "unavailable"
@@ -25,7 +25,7 @@ class ComponentState(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Component:
-    """One declared component of one registry; it has been checked once its requirements were evaluated."""
+    """One declared component of one registry."""
 
     kind: str
     spec: Declaration
@@ -37,7 +37,7 @@ class Component:
 
     @property
     def label(self) -> str:
-        """Kind and name, as the config writes them."""
+        """Kind and name, as written in a config."""
         return f"{self.kind}:{self.spec.name}"
 
 
@@ -52,7 +52,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventProblem:
-    """A plugin's hook that raised or was slow, counted; `message` and `seconds` are of the last time."""
+    """Counts how often a plugin's hook raised or was slow; `message` and `seconds` are from the last time."""
 
     plugin: str
     hook: str

@@ -1,4 +1,4 @@
-"""Whether an imported target can be called the way its kind's protocol says."""
+"""Check that an imported target can be called as its kind's protocol says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resolve(owner: Any, attribute: str) -> Any:
 
 
 def contract_violations(target: Any, protocol: type) -> list[str]:
-    """Say what a class or an object lacks to satisfy a protocol; empty if nothing.
+    """Return what a class or an object lacks to satisfy a protocol; empty if nothing.
 
     `isinstance` with a runtime protocol compares names only; a wrong signature would show up in the middle of a run.
     """
@@ -43,7 +43,7 @@ def contract_violations(target: Any, protocol: type) -> list[str]:
 def _method_complaints(target: Any, name: str, method: Callable[..., Any], wanted: Callable[..., Any]) -> list[str]:
     try:
         signature = inspect.signature(method)
-    except ValueError:  # a builtin without a signature: it will have to be believed
+    except ValueError:  # a builtin without a signature cannot be checked
         return []
     given = list(signature.parameters.values())
     is_unbound = inspect.isclass(target) and inspect.isfunction(inspect.getattr_static(target, name))
@@ -66,7 +66,7 @@ def _parameter_complaints(given: list[inspect.Parameter], wanted: Callable[..., 
     ]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return found + [
-        f"requires {name!r}, which nobody passes"
+        f"requires {name!r}, which no caller passes"
         for name, parameter in names.items()
         if name not in expected_names and parameter.default is parameter.empty and parameter.kind not in variadic
     ]
@@ -82,5 +82,5 @@ def _is_surely_synchronous(method: Callable[..., Any]) -> bool:
     if inspect.iscoroutinefunction(function) or not (inspect.isfunction(function) or inspect.ismethod(function)):
         return False
     answer = str(inspect.signature(function).return_annotation)
-    # A plain function that hands on somebody else's awaitable is fine, and says so in its annotation.
+    # A plain function may return another function's awaitable, if its annotation says so.
     return not any(word in answer for word in _ASYNC_WORDS)

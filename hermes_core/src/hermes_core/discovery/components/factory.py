@@ -1,4 +1,4 @@
-"""From a declared component to the imported and checked class, and to an object built from options."""
+"""Import a declared component's class, check it, and build an object from options."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hermes_core.redaction.secrets import find_secrets, redact, redact_text
 from hermes_core.specs import ComponentSpec
 
 Build = Callable[[str, str, Mapping[str, Any]], Any]
-"""Makes another component: kind, name, options. As `Registry.create`, with the same errors."""
+"""Makes another component from kind, name and options, like `Registry.create` and with the same errors."""
 
 
 def load(component: Component, protocol: str | None) -> Any:
-    """Import the component's target, unless it is there, and check it; its state becomes ready or broken."""
+    """Import the component's target, unless that is done, and check it; its state becomes ready or broken."""
     spec = component.spec
     if not isinstance(spec, ComponentSpec):
-        raise ConfigError(f"a {component.kind} is a declaration only; {spec.name!r} has nothing to load")
+        raise ConfigError(f"{component.kind} {spec.name!r} is a declaration only, and has nothing to load")
     # The plugin boundary: importing runs the author's code, which may raise anything, sys.exit included.
     try:
         target = _import(component, spec.target)
@@ -45,9 +45,9 @@ def check(component: Component, target: Any, protocol: str | None) -> None:
 def create(
     component: Component, target: Any, options: Mapping[str, Any], protocol: str | None, build: Build | None = None
 ) -> Any:
-    """Validate the options and build the object; one that says `takes_build` is given `build`, for its own parts.
+    """Validate the options and build the object; a class with `takes_build` gets `build`, to make its parts.
 
-    No error repeats what the options declare as a secret.
+    No error contains an option that is declared as a secret.
     """
     model = getattr(target, "Options", None)
     _refuse_unknown(component, model, options)
@@ -83,7 +83,7 @@ def _import(component: Component, target: str) -> Any:
     found = component.plugin.found
     module, _, attribute = target.partition(":")
     if found.path is not None and module == found.name:
-        # A file that was named by its path is in no package; its own stem means the module that was loaded from it.
+        # A file named by its path is in no package; its stem means the module that was loaded from it.
         return resolve(component.plugin.module, attribute)
     return import_target(target)
 
@@ -104,10 +104,10 @@ def _arguments(component: Component, model: Any, options: Mapping[str, Any]) -> 
 
 def _refuse_unknown(component: Component, model: Any, options: Mapping[str, Any]) -> None:
     if model is None and options:
-        raise ConfigError(f"{component.label} takes no options, found: {', '.join(map(str, options))}")
+        raise ConfigError(f"{component.label} takes no options, got: {', '.join(map(str, options))}")
     if model is None or model.model_config.get("extra") == "allow":
         return
-    # pydantic ignores unknown keys unless told otherwise: a misspelt option would have no effect and no message.
+    # pydantic ignores unknown keys by default: a misspelt option would have no effect and no message.
     names = _option_names(model)
     unknown = [str(key) for key in options if key not in names]
     if unknown:
@@ -133,7 +133,7 @@ def _known_options(names: Sequence[str], where: str = "") -> str:
 
 
 def _explain(component: Component, error: Any, schema: OptionSchema, options: Mapping[str, Any]) -> ConfigError:
-    """Say what is wrong with options, with a hint for the level of an unknown one, or of the first problem."""
+    """Return an error about options, with a hint for the level of an unknown one, or of the first problem."""
     found = redact(schema.mark(options))
     items = error.errors(include_url=False, include_context=False)
     problems = "; ".join(redact_text(_problem(item, found)) for item in items)
@@ -152,14 +152,14 @@ def _problem(item: Mapping[str, Any], found: Any) -> str:
     if item["type"] == "missing":
         return f"{where} is missing"
     if item["type"] == "extra_forbidden":
-        return f"there is no option {where!r}"
+        return f"unknown option {where!r}"
     for step in item["loc"]:
-        # What leads nowhere is pydantic's word for a union's kind, or what a validator has made of the options.
+        # A step that is not in the options is pydantic's name for a union's member, or was made by a validator.
         if (isinstance(found, Mapping) and step in found) or (
             isinstance(found, list) and isinstance(step, int) and step < len(found)
         ):
             found = found[step]
-    return f"{where}: {item['msg']}, found {found!r:.100}"
+    return f"{where}: {item['msg']}, got {found!r:.100}"
 
 
 def _import_reason(target: str, error: BaseException) -> str:
@@ -178,7 +178,7 @@ def _break(component: Component, reason: str, error: BaseException | None) -> Ne
     found = component.plugin.found
     hint = f"the cause in full: hermes-core plugins doctor; repair or upgrade {found.distribution}"
     if component.target is not None:
-        hint = f"repair the object of {found.name} that with_component was given"
+        hint = f"repair the object of {found.name} that was passed to with_component"
     raise BrokenComponentError(f"{component.label} of {component.plugin.id} is broken: {reason}", hint=hint) from error
 
 

@@ -1,4 +1,4 @@
-"""The words for a name that cannot be resolved: what was wanted, what was found, what to type next."""
+"""Messages for a name that cannot be resolved: what was expected, what was found, what to type next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW: Final = 12
 
 
 def ambiguous(kind: str, name: str, candidates: Sequence[Component]) -> AmbiguousComponentError:
-    """Say who declares the name, and print the config lines that would settle it."""
+    """Return an error that says who declares the name, and which config lines settle it."""
     ids = [component.plugin.id for component in candidates]
     distributions = [component.plugin.found.distribution for component in candidates]
     values = distributions if len(set(distributions)) == len(distributions) else ids
@@ -32,7 +32,7 @@ def ambiguous(kind: str, name: str, candidates: Sequence[Component]) -> Ambiguou
 
 
 def name_clash(given: Component, declared: Sequence[Component]) -> ConfigError:
-    """Say that a component which is given has the name of one that is there."""
+    """Return an error for a given component whose name is declared already."""
     by = ", ".join(component.plugin.id for component in declared)
     found = f"{given.kind} {given.spec.name!r} of {given.plugin.id} has the name of one that {by} declares"
     other = declared[0].plugin
@@ -41,33 +41,33 @@ def name_clash(given: Component, declared: Sequence[Component]) -> ConfigError:
 
 
 def conflict_text(component: str, plugins: Sequence[str]) -> str:
-    """Say in one line who declares a name, with a config line that settles it."""
+    """Return a line that says who declares a name, with a config line that settles it."""
     return f'declared by {", ".join(plugins)}; settle it: prefer: {{"{component}": "{plugins[0]}"}}'
 
 
 def missing_preference(kind: str, name: str, preferred: str, plugins: Iterable[PluginRecord]) -> ConfigError:
-    """Say why the plugin that `prefer` names does not bring the component."""
+    """Return an error that says why the plugin that `prefer` names does not declare the component."""
     owner = preferred.rpartition(":")[0] or preferred
     states = [f"{p.id} is {_why(p)}" for p in plugins if matches(preferred, p.found) or matches(owner, p.found)]
     return ConfigError(
-        f"'plugins.prefer' wants {kind} {name!r} from {preferred!r}, which does not bring it ({'; '.join(states)})",
+        f"'plugins.prefer' names {preferred!r} for {kind} {name!r}, which does not declare it ({'; '.join(states)})",
         hint=f"remove the line, or repair the plugin; see: hermes-core plugins show {owner}",
     )
 
 
 def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[PluginRecord]) -> UnknownComponentError:
-    """Name near matches, the package that would bring it, and the plugins that might have but did not load."""
+    """Return an error with near matches, the package that has the component, and the plugins that did not load."""
     known = sorted(known)
     owner, _, bare = name.rpartition(":")
     out = [plugin for plugin in plugins if plugin.state in _OUT_OF_ORDER]
-    # Of many names only the near ones say anything; the command lists them all.
+    # Of many names only the near ones help; the command lists them all.
     declared = ", ".join(known) or "none" if len(known) <= _FEW else f"{len(known)} others"
     found = f"no loaded plugin declares {kind} {name!r}; declared: {declared}"
     if owner and bare in known:
-        found = f"{owner!r} declares no {kind} {bare!r}, others do"
+        found = f"{owner!r} declares no {kind} {bare!r}, but other plugins do"
     if out:
         lines = "".join(f"\n    {plugin.id} is {_why(plugin)}" for plugin in out)
-        found += f"\n  not loaded, so it may be missing for that:{lines}"
+        found += f"\n  it may belong to a plugin that is not loaded:{lines}"
     near = nearest_names(bare.lower(), known, 3)
     package = package_for(kind, bare)
     every = f"\n    all names: {_LIST} --json" if len(known) > _FEW else ""
@@ -75,7 +75,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
 
 
 def no_answer(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
-    """Return the error of a question that every plugin which could have answered it has refused."""
+    """Return the error for a hook that every plugin refused to answer."""
     if len(refusals) == 1:
         return next(iter(refusals.values()))
     lines = "".join(f"\n    {plugin}: {error.message}" for plugin, error in refusals.items())
@@ -83,14 +83,14 @@ def no_answer(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
 
 
 def how_to_get(package: str, plugins: Iterable[PluginRecord]) -> str:
-    """Say what to type for a package that brings what was wanted: install it, admit it, or see why it is not loaded."""
+    """Return what to type to get a package's component: install it, admit it, or see why it is not loaded."""
     record = next((plugin for plugin in plugins if plugin.found.distribution == package), None)
     if record is None:
-        return f"install the package that brings it: pip install {package}"
+        return f"install the package that has it: pip install {package}"
     if record.state is not PluginState.BLOCKED:
-        return f"{package} brings it and is installed; see: hermes-core plugins show {package}"
+        return f"{package} has it and is installed; see: hermes-core plugins show {package}"
     where = "HERMES_PLUGINS and HERMES_PLUGINS_DISABLE, or under 'plugins' in the config"
-    return f"{package} brings it, and is {record.note}; admit {package} in {where}"
+    return f"{package} has it, and is {record.note}; admit {package} in {where}"
 
 
 def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, out: Sequence[PluginRecord]) -> str:

@@ -1,4 +1,4 @@
-"""What a component's model of options declares at each of its levels, read from its JSON schema."""
+"""The options that a component's model declares, at every level, read from its JSON schema."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _IS_SECRET = re.compile(r"(?:typing\.Optional\[|<class ')?pydantic\.types\.Secre
 
 
 class OptionSchema:
-    """The names of options, and which of them are `SecretStr` or `SecretBytes`, however deep these lie."""
+    """The names of options, and which of them are `SecretStr` or `SecretBytes`, at any depth."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self._definitions: dict[str, Any] = {}
         try:
             forms = [self._form(model, by_alias=by_alias) for by_alias in (False, True)]
-            # A validator can have a schema of its own, which says nothing of what it makes.
+            # A validator can have its own schema, which does not describe what it returns.
             for name, field in model.model_fields.items():
                 if _IS_SECRET.fullmatch(repr(field.annotation)):
                     for form in forms:
@@ -30,19 +30,19 @@ class OptionSchema:
         self._root = list(self._kinds({"anyOf": forms}))
 
     def mark(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options with a `SecretStr` wherever the model declares one, and for what it does not know."""
+        """Return options with a `SecretStr` wherever the model declares one, and for unknown options."""
         return {name: self._mark(item, list(_parts(self._root, name))) for name, item in options.items()}
 
     def names_at(self, place: Sequence[str | int]) -> list[str]:
-        """Return the names of the options at a place, as an error of pydantic's gives it."""
+        """Return the names of the options at a place, given as in an error of pydantic's."""
         kinds = self._root
         for step in place:
-            # What leads nowhere is pydantic's word for one of a union's kinds.
+            # A step that is not in the options is pydantic's name for a union's member.
             kinds = [kind for part in _parts(kinds, step) for kind in self._kinds(part)] or kinds
         return list(dict.fromkeys(name for kind in kinds for name in kind.get("properties", ())))
 
     def _form(self, model: type[BaseModel], *, by_alias: bool) -> dict[str, Any]:
-        """Return the schema of options by their aliases or their fields' names; each has references of its own."""
+        """Return the schema of options by aliases or by fields' names; each of the two has its own references."""
         from pydantic.json_schema import GenerateJsonSchema
 
         class Schema(GenerateJsonSchema):
@@ -68,11 +68,11 @@ class OptionSchema:
             return {name: self._mark(item, list(_parts(kinds, name))) for name, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset) and types & {"array", None}:
             return [self._mark(item, list(_parts(kinds, n))) for n, item in enumerate(value)]
-        # Written in another form than the model's own, where that would hold a secret somewhere.
+        # Not written in a form that the model declares, but such a form would hold a secret.
         return mark_all(value) if self._holds_secret(kinds, set()) else value
 
     def _kinds(self, schema: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield the kinds of value that a schema stands for; one that says nothing stands for any."""
+        """Yield the kinds of value that a schema allows; a schema without a type allows any."""
         schema = schema if isinstance(schema, Mapping) else {}
         inner = [part for word in _WRAPPERS for part in schema.get(word, ())]
         if "$ref" in schema:
@@ -95,7 +95,7 @@ class OptionSchema:
 
 
 def mark_all(value: Any) -> Any:
-    """Return a value with a `SecretStr` in the place of all that is in it; what holds it stays as it is."""
+    """Return a value with a `SecretStr` for each value in it; its lists and mappings stay."""
     from pydantic import SecretStr
 
     if isinstance(value, Mapping):
@@ -106,7 +106,7 @@ def mark_all(value: Any) -> Any:
 
 
 def _parts(kinds: Sequence[Mapping[str, Any]], step: str | int) -> Iterator[Any]:
-    """Yield the schemas of what lies one step inside values of these kinds; none for a name that a model lacks."""
+    """Yield the schemas of the values one step inside these kinds; none for a name that a model lacks."""
     for kind in kinds:
         if "type" not in kind:
             yield True
@@ -115,7 +115,7 @@ def _parts(kinds: Sequence[Mapping[str, Any]], step: str | int) -> Iterator[Any]
             yield first[step] if step < len(first) else kind.get("items", True)
         elif kind["type"] == "object":
             yield from kind.get("patternProperties", {}).values()
-            # A model takes other names only where it says so; a mapping, of which no name is known, takes any.
+            # A model accepts other names only if it says so; a mapping, which declares no names, accepts any.
             takes_any = not {"properties", "patternProperties"} & kind.keys()
             if step in kind.get("properties", ()):
                 yield kind["properties"][step]

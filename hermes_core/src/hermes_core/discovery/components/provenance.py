@@ -1,4 +1,4 @@
-"""Which code took part in a run, to be stored with its rollouts."""
+"""The code that took part in a run, described for storage with its rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes_core.discovery.installation.records import FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
-    """Return one entry per plugin of the components, sorted by id; the core's own is always there."""
+    """Return one entry per plugin of the components, sorted by id; the core is always included."""
     # Recorded whether or not its plugin is admitted.
     version = installed_version(CORE_DISTRIBUTION) or __version__
     core = FoundPlugin(distribution=CORE_DISTRIBUTION, version=version, name="core", value="hermes_core.plugin")
@@ -35,7 +35,7 @@ def _entry(plugin: FoundPlugin) -> dict[str, Any]:
 
 def _local(plugin: PluginRecord) -> dict[str, Any]:
     path = plugin.found.path or getattr(plugin.module, "__file__", None)
-    # What is imported from a zip file has no file of its own.
+    # A module imported from a zip file has no file.
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else None
     return {**_identity(plugin.found), "file_sha256": digest}
 

@@ -1,4 +1,4 @@
-"""Which package brings a component that is not installed."""
+"""Which package has a component that is not installed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PACKAGES: Final = {
 
 
 def package_for(kind: str, name: str) -> str | None:
-    """Return the distribution known to bring a component, None if nobody is known to."""
+    """Return the distribution known to have a component, None if none is known."""
     if kind == "tool" and name.startswith("browser_"):
         return "hermes-tools-browser"
     for package, kinds in _PACKAGES.items():
@@ -54,5 +54,5 @@ def package_for(kind: str, name: str) -> str | None:
 
 
 def known_names(kind: str) -> list[str]:
-    """Return the names of a kind that some package is known to bring."""
+    """Return the names of a kind that a known package has."""
     return [name for kinds in _PACKAGES.values() for name in kinds.get(kind, "").split()]

@@ -1,1 +1,1 @@
-"""What is installed, and which plugins of it the settings admit; read from metadata, no plugin is imported."""
+"""The installed plugins and which of them the settings admit; read from metadata, no plugin is imported."""

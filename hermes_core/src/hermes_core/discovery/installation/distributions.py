@@ -1,6 +1,6 @@
-"""What is installed: versions, copies and origins, for all but the listing, which reads its few lines by hand.
+"""Installed distributions: versions, copies and origins. The listing of plugins does without, to start faster.
 
-`importlib_metadata` behaves the same on every Python, and passes over what a failed removal leaves of a distribution.
+`importlib_metadata` behaves the same on every Python, and skips what a failed removal leaves of a distribution.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def copies(distribution: str) -> list[str]:
 
 
 def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
-    """Return what identifies the installed code: the SHA-256 of RECORD and, if it was no plain wheel, its origin."""
+    """Return what identifies the installed code: the SHA-256 of RECORD and, unless it is a plain wheel, its origin."""
     sources = [] if plugin.is_local else _sources(plugin.distribution)
     if not sources:
         return {"record_sha256": None, "origin": None}
@@ -43,7 +43,7 @@ def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
 
 
 def _sources(distribution: str) -> list[tuple[Distribution, str]]:
-    """Return the copies whose metadata can be read and have a version, with it, in the order of the path."""
+    """Return the copies with readable metadata and a version, each with that version, in the order of the path."""
     found = ((source, header(source.read_text).get("Version")) for source in distributions(name=distribution))
     return [(source, version) for source, version in found if version]
 

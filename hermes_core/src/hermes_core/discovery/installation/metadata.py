@@ -1,7 +1,7 @@
-"""Which plugins the installed distributions have: the listing, which reads the few lines that it needs by hand.
+"""List the plugins of the installed distributions, by reading only the few lines of metadata that this needs.
 
-It needs nothing but the standard library's `importlib.metadata`, because every command pays for it. All else that is
-asked of the metadata is in `distributions`; its library takes the place of the standard one's finder when it is loaded.
+It uses only the standard library's `importlib.metadata`, because every command pays for it. All other questions to
+the metadata are in `distributions`; its library replaces the standard one's finder when it is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CORE_DISTRIBUTION: Final = "hermes-agent-core"
 
 
 def normalise(name: str) -> str:
-    """Return a distribution's or entry point's name in its one comparable form (PEP 503)."""
+    """Return a distribution's or entry point's name in its normal form (PEP 503), for comparison."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -37,7 +37,7 @@ def scan_entry_points() -> tuple[FoundPlugin, ...]:
 
 
 def _plugins_of(source: metadata.Distribution) -> Iterator[FoundPlugin]:
-    # The text is read and parsed here once: `source.entry_points` reads it again, and somebody else's broken file
+    # The text is read and parsed here once: `source.entry_points` reads it again, and another package's broken file
     # would end the scan with an exception.
     try:
         text = source.read_text("entry_points.txt") or ""
@@ -61,7 +61,7 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
         elif section == GROUP and line and not line.startswith(("#", ";")):
             name, equals, value = line.partition("=")
             if not equals:
-                raise ValueError(f"{line!r} is no 'name = module'")
+                raise ValueError(f"expected 'name = module', got {line!r}")
             yield name.strip(), value.strip()
 
 

@@ -1,4 +1,4 @@
-"""What is known about a plugin, before and after it was loaded."""
+"""Records of plugins, before and after loading."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from hermes_core.specs import Declaration
 
 LOCAL = "local"
-"""Stands in the place of a distribution for a plugin that is a module or a file of the user's own."""
+"""Stands for the distribution of a plugin that is the user's own module or file."""
 
 
 class PluginState(StrEnum):
-    """How far a plugin came. Only `loaded` ones take part."""
+    """How far a plugin was taken. Only `loaded` ones take part."""
 
     FOUND = "found"
     BLOCKED = "blocked"
@@ -52,7 +52,7 @@ class FoundPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRecord:
-    """A plugin and what became of it. `note` is one line for people, `trace` the formatted traceback of `error`."""
+    """A plugin and its state. `note` is one line for people, `trace` the formatted traceback of `error`."""
 
     found: FoundPlugin
     state: PluginState

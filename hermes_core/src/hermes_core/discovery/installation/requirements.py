@@ -1,4 +1,4 @@
-"""Whether a component's requirements are met, found out without importing anything."""
+"""Check a component's requirements without importing anything."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FORMS: Final = "dist:NAME[>=VERSION], bin:PROGRAM or env:VARIABLE"
 
 
 def unmet_requirements(requires: Iterable[str], environ: Mapping[str, str]) -> list[str]:
-    """Return what is missing, one line each that says how to get it."""
+    """Return what is missing, a line each with how to get it."""
     return [problem for item in requires if (problem := _problem(item, environ)) is not None]
 
 
 def unreadable_requirements(requires: Iterable[str]) -> list[str]:
-    """Return the requirements that nobody can read."""
+    """Return the requirements that have none of the known forms."""
     return [item for item in requires if not _is_readable(item)]
 
 
@@ -53,7 +53,7 @@ def _distribution_problem(requirement: str) -> str | None:
     if installed is None:
         return f"the package {name} is not installed (pip install '{requirement}')"
     if not all(_satisfies(installed, operator, version) for operator, version in _CLAUSE.findall(clauses)):
-        return f"the package {name} is {installed}, wanted {clauses.strip()} (pip install '{requirement}')"
+        return f"expected package {name} {clauses.strip()}, got {installed} (pip install '{requirement}')"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which plugins are found and which of them may load, decided before anything of them is imported."""
+"""Decide which plugins may load, before any of them is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_core.nearest import did_you_mean
 
 
 def find_plugins(settings: PluginSettings) -> tuple[PluginRecord, ...]:
-    """Return every plugin as found or blocked; one whose metadata cannot be read has failed already."""
+    """Return every plugin as found or blocked, or as failed if its metadata cannot be read."""
     found = add_local(scan_entry_points(), settings.extra)
     reasons = block_reasons(found, settings)
     return tuple(_record_of(plugin, reasons.get(plugin.id)) for plugin in found)
@@ -30,12 +30,12 @@ def matches(name: str, plugin: FoundPlugin) -> bool:
 def resolve(name: str, plugins: Sequence[FoundPlugin], origin: str) -> list[FoundPlugin]:
     """Return the plugins a name means; `origin` says where the name was written.
 
-    A name nobody has, or that means plugins of several distributions, is an error: a filter that misses its aim would
-    admit what was to be kept out.
+    An unknown name, or one that means plugins of several distributions, is an error: a filter without effect would
+    admit what it should exclude.
     """
     found = [plugin for plugin in plugins if matches(name, plugin)]
     if not found:
-        raise ConfigError(f"{origin} names {name!r}, which is no installed plugin", hint=_nearest(name, plugins))
+        raise ConfigError(f"{origin} names {name!r}, which is not an installed plugin", hint=_nearest(name, plugins))
     if len({plugin.distribution for plugin in found}) > 1:
         ids = ", ".join(plugin.id for plugin in found)
         raise ConfigError(f"{origin} names {name!r}, which means several plugins: {ids}", hint="write one of these")
@@ -74,7 +74,7 @@ def block_reasons(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> d
 
 
 def is_asked_for(plugin: FoundPlugin, settings: PluginSettings) -> bool:
-    """Tell whether the user named this plugin to be loaded, so that its failure cannot be passed over."""
+    """Tell whether the user asked for this plugin by name, so that its failure is an error."""
     return plugin.is_local or any(matches(item, plugin) or plugin.value == item for item in settings.extra)
 
 
@@ -90,7 +90,7 @@ def _local(item: str) -> FoundPlugin:
     if not item.endswith(".py") and "/" not in item:
         if not all(part.isidentifier() for part in item.split(".")):
             raise ConfigError(
-                f"{item!r} is no installed plugin, no module and no path", hint="see: hermes-core plugins list"
+                f"{item!r} is not an installed plugin, a module or a path", hint="see: hermes-core plugins list"
             )
         return FoundPlugin(distribution=LOCAL, version="", name=item, value=item)
     path = Path(item).expanduser().resolve()

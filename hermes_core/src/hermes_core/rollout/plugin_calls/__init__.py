@@ -1,1 +1,1 @@
-"""How a plugin's code is called during a rollout, and the context that it is handed."""
+"""Calls of plugins' code during a rollout, and the context that these get."""

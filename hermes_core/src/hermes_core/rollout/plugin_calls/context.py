@@ -24,7 +24,7 @@ class RolloutContext:
 
     def __init__(self, runtime: ToolRuntime, *, rollout_id: str, sandbox: Sandbox | None) -> None:
         self.rollout_id = rollout_id
-        self.task_id = rollout_id  # the predecessor's two names for the same key
+        self.task_id = rollout_id  # hermes-agent's two names for the same key
         self.trajectory_id = rollout_id
         self.state: dict[str, Any] = {}
         self.session_key = ""
@@ -40,22 +40,22 @@ class RolloutContext:
             raise ContextUnusableError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
         if self._sandbox is None:
             raise BackendError(
-                f"rollout {self.rollout_id} has no sandbox", hint="none of its tools, nor its verifier, declares one"
+                f"rollout {self.rollout_id} has no sandbox", hint="neither its tools nor its verifier declares one"
             )
         return self._sandbox
 
     @property
     def processes(self) -> Any:
-        """The rollout's background processes; those that are started carry the context's `session_key`."""
+        """The rollout's background processes; new ones get the context's `session_key`."""
         return self.service("processes")
 
     def service(self, name: str) -> Any:
-        """Return this rollout's view of something that tools keep for the whole runtime."""
+        """Return this rollout's view of a service that tools keep for the whole runtime."""
         return self._runtime.service(name).for_rollout(self)
 
     @property
     def sandbox_or_none(self) -> Sandbox | None:
-        """The rollout's sandbox, or None where nothing declared one."""
+        """The rollout's sandbox, or None if no tool and no verifier declares one."""
         return self._sandbox
 
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
@@ -161,11 +161,11 @@ class RolloutContext:
     async def verify(self, name: str, options: Mapping[str, Any] | None = None) -> Score:
         """Score with another verifier by name; only while the rollout is being verified."""
         if self.verify_with is None:
-            raise ContextUnusableError("verify() is there in the verification phase only")
+            raise ContextUnusableError("verify() can only be called during verification")
         return await self.verify_with(name, options or {})
 
     async def cleanup(self) -> None:
-        """Release the sandbox; the engine does it in any case. Safe to call twice."""
+        """Release the sandbox; the engine calls it if nobody else does. Safe to call twice."""
         if self._closed:
             return
         self.close()
@@ -174,5 +174,5 @@ class RolloutContext:
             await self._sandbox.aclose()
 
     def close(self) -> None:
-        """Let no more calls through."""
+        """Refuse all further calls."""
         self._closed = True

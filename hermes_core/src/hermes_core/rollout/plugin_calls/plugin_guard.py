@@ -1,4 +1,4 @@
-"""The boundary to a plugin's code while a rollout runs: what escapes must not end more than the call it came from."""
+"""The boundary to plugins' code during a rollout: an error there must not end more than the call that raised it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class PluginEscapeError(Exception):
-    """A plugin raised what would have ended the rollout's task or the whole process.
+    """A plugin raised something that would have ended the rollout's asyncio task or the whole process.
 
-    That is `SystemExit`, a cancellation that nobody asked for, or another exception that is no `Exception`.
+    That is `SystemExit`, a cancellation without a caller's request, or another subclass of only `BaseException`.
     """
 
 
 async def guard_plugin_call(work: Awaitable[T]) -> T:
-    """Await a plugin's work; a real cancellation and Ctrl-C pass, everything else comes out as an `Exception`."""
+    """Await a plugin's work; a real cancellation and Ctrl-C pass, everything else is raised as an `Exception`."""
     try:
         return await work
     except asyncio.CancelledError as error:
@@ -34,7 +34,7 @@ async def guard_plugin_call(work: Awaitable[T]) -> T:
 
 
 def error_location(error: BaseException, code: object = None) -> str:
-    """Return where an error was raised, by file and line: in the file of an object's class if it came from there."""
+    """Return the file and line where an error was raised, in the file of the object's class if possible."""
     cause = error.__cause__ if isinstance(error, PluginEscapeError) else error
     frames = list(traceback.extract_tb(None if cause is None else cause.__traceback__))
     file = getattr(sys.modules.get(type(code).__module__), "__file__", None)

@@ -14,7 +14,7 @@ from hermes_core.contracts.tool import ToolContext
 class SyncToolContext:
     """Forwards each call to the rollout's event loop and waits for the answer.
 
-    May be used from worker threads only: on the loop's own thread it would wait for itself, so it refuses.
+    Only for worker threads: on the loop's own thread it would wait for itself, so it refuses.
     `asynchronous` is the context behind it.
     """
 

@@ -1,4 +1,4 @@
-"""The tools of a runtime, what they keep for all of its rollouts, and the threads that synchronous ones run in."""
+"""The tools of a runtime, the services they keep for all its rollouts, and the threads for synchronous tools."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 FindTool = Callable[[str], tuple[ToolSpec, Tool] | None]
-"""Finds by its name a tool that no plugin brings; None where there is none."""
+"""Finds a tool that no plugin declares by its name; None if there is none."""
 
 
 class BoundTool:
-    """A tool that is ready to be called in the style it was written in."""
+    """A tool that can be awaited, whether it was written with `async def` or `def`."""
 
     __slots__ = ("_is_async", "_tool", "_workers", "spec")
 
@@ -34,7 +34,7 @@ class BoundTool:
         self._is_async = inspect.iscoroutinefunction(tool.call)
 
     async def invoke(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Call it; raises what the tool raises."""
+        """Call the tool; raises what the tool raises."""
         if self._is_async:
             result: Any = await guard_plugin_call(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
         else:
@@ -44,13 +44,13 @@ class BoundTool:
             )
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
-                f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
+                f"tool {self.spec.name!r} expected a ToolResult, got {type(result).__name__}", hint=self.spec.target
             )
         return result
 
 
 class ToolRuntime:
-    """What the contexts of rollouts reach: every installed tool and service, each made on first use."""
+    """Every installed tool and service of a runtime, each made on first use by the context of a rollout."""
 
     def __init__(self, registry: Registry, *, tool_pool_size: int, find_tool: FindTool) -> None:
         self.registry = registry
@@ -61,7 +61,7 @@ class ToolRuntime:
         self._tools: dict[str, BoundTool] = {}
 
     def tool(self, name: str) -> BoundTool:
-        """Return a tool; raises `UnknownComponentError` naming the package that would bring it."""
+        """Return a tool; raises `UnknownComponentError`, which names the package that has it."""
         bound = self._tools.get(name)
         if bound is None:
             spec, tool = self._find_tool(name) or self._installed_tool(name)
@@ -69,7 +69,7 @@ class ToolRuntime:
         return bound
 
     def tool_spec(self, name: str) -> ToolSpec:
-        """Return what is declared of a tool, which is not made for it."""
+        """Return a tool's declaration, without making the tool."""
         found = self._find_tool(name)
         return found[0] if found else cast("ToolSpec", self.registry.spec("tool", name))
 
@@ -78,19 +78,19 @@ class ToolRuntime:
         return spec, cast("Tool", self.registry.create("tool", name, {}))
 
     def service(self, name: str) -> Any:
-        """Return what tools keep for all rollouts of this runtime, made on first use: a `RuntimeService`."""
+        """Return the `RuntimeService` that tools keep for all rollouts of this runtime, made on first use."""
         if name not in self._services:
             self._services[name] = self.registry.load("service", name)(self)
         return self._services[name]
 
     @property
     def processes(self) -> Any:
-        """The service that looks after background processes, such as the `ProcessRegistry` of hermes-tools."""
+        """The service for background processes, such as the `ProcessRegistry` of hermes-tools."""
         return self.service("processes")
 
     async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
-        """Let every service forget a rollout, or one of its sandboxes; where one fails, the others still do so."""
+        """Let every service release a rollout, or one of its sandboxes; if one fails, the others still do."""
         async with AsyncExitStack() as stack:
-            # All are named before the first is waited for: meanwhile another rollout may ask for one more.
+            # Listed before the first await, during which another rollout may add a service.
             for service in self._services.values():
                 stack.push_async_callback(guard_plugin_call, service.release(rollout_id, sandbox_id))

@@ -26,7 +26,7 @@ async def upload_file(sandbox: Sandbox, local_path: str, remote_path: str) -> An
 
 
 async def upload_dir(sandbox: Sandbox, local_dir: str, remote_dir: str) -> list[Answer]:
-    """Copy a directory; what could not be read, and what is no file, has an answer that says so."""
+    """Copy a directory; an entry that cannot be read, or is not a file, gets an answer that says so."""
     root = Path(local_dir)
     if not await asyncio.to_thread(root.is_dir):
         return [{"exit_code": -1, "output": f"{local_dir}: not a directory"}]
@@ -53,7 +53,7 @@ async def download_file(sandbox: Sandbox, remote_path: str, local_path: str) -> 
 
 
 async def download_dir(sandbox: Sandbox, remote_dir: str, local_dir: str) -> list[Answer]:
-    """Copy a directory; what could not be read, and what is no file, has an answer that says so."""
+    """Copy a directory; an entry that cannot be read, or is not a file, gets an answer that says so."""
     try:
         listed = await _list_files(sandbox, remote_dir)
         done = await sandbox.download(remote_dir, Path(local_dir))
@@ -81,7 +81,7 @@ async def _list_files(sandbox: Sandbox, root: str) -> list[str]:
                 try:
                     waiting.append((f"{path}/", await sandbox.list_dir(f"{root}/{path}")))
                 except (PermissionError, FileNotFoundError, NotADirectoryError):
-                    continue  # The download says so, or it is not there any more.
+                    continue  # The download reports the problem, or the entry no longer exists.
     return sorted(found)
 
 

@@ -1,8 +1,8 @@
 """Worker threads for synchronous plugins.
 
 The threads are daemons: a plugin that never returns must not keep the process from ending, which the standard
-library's executor would do. A call whose caller has left is abandoned, not awaited; its thread ends with it, and
-another takes its place, so that hung plugins do not eat up the pool.
+library's executor would do. A call whose caller was cancelled is abandoned, not awaited; its thread ends with it, and
+a new one replaces it, so that hung plugins do not use up the pool.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Job(Generic[T]):
-    """One call. The lock decides the race between a thread that takes it up and a caller that leaves."""
+    """One call. The lock decides the race between a thread that starts it and a caller that is cancelled."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -34,7 +34,7 @@ class _Job(Generic[T]):
             return self.started
 
     def abandon(self) -> bool:
-        """Tell whether a thread is at it."""
+        """Tell whether a thread is running it."""
         with self.lock:
             self.abandoned = True
             return self.started
@@ -46,13 +46,13 @@ class _Job(Generic[T]):
             result = self.function()
         except BaseException as raised:  # noqa: BLE001 - the plugin boundary: everything goes to the caller
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has been closed; nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed; there is no caller any more
             self.loop.call_soon_threadsafe(self._settle, result, error)
 
     def _settle(self, result: T | None, error: BaseException | None) -> None:
         if self.future.done():
             return
-        if isinstance(error, StopIteration):  # a future refuses it
+        if isinstance(error, StopIteration):  # a future cannot hold a StopIteration
             error = RuntimeError("a plugin raised StopIteration")
         if error is None:
             self.future.set_result(cast("T", result))
@@ -70,7 +70,7 @@ class WorkerThreads:
         self._slots = asyncio.Semaphore(size)
         self._per_key: dict[str, asyncio.Semaphore] = {}
         self.abandoned = 0
-        """Calls that were still running when their caller left."""
+        """Calls that were still running when their caller was cancelled."""
 
     async def run(self, key: str, function: Callable[[], T], begin: Callable[[], None] = lambda: None) -> T:
         """Run a function in a worker thread, and call `begin` when one is free; raises what it raises."""
@@ -98,6 +98,6 @@ class WorkerThreads:
                 return
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end after their call."""
+        """End idle threads; busy ones end after their call."""
         for _ in range(self._threads):
             self._jobs.put(None)

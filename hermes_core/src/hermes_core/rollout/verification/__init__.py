@@ -1,1 +1,1 @@
-"""Judging a rollout: its verifiers, their sandboxes, what these get, and who is to blame without a score."""
+"""Verification of a rollout: its verifiers, their sandboxes and artifacts, and whom to blame if there is no score."""

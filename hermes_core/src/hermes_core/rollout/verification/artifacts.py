@@ -1,4 +1,4 @@
-"""Carrying what a rollout made into the sandbox it is judged in, by way of a private directory of this machine."""
+"""Copy what a rollout made into the sandbox where it is judged, through a private directory of this machine."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ COPIED = "copied"
 MISSING = "missing"
 _MOST_STEPS = 1_000_000
 _MOST_BYTES = 16 << 30
-"""What one copy may take of this machine's disk for the time that it is here."""
+"""Bytes of this machine's disk that one copy may use while it passes through."""
 _LONGEST_PATH = 4096
 
 
 async def await_answer(asked: Awaitable[T], limit: float) -> T:
-    """Await what asks a rollout's sandbox, whose agent a model that was root may have replaced: late, or with nonsense.
+    """Await a question to a rollout's sandbox, whose agent may have been replaced and answer late or with nonsense.
 
     Raises:
-        BackendError: What was answered makes no sense.
-        WorkspaceError: It took more than `limit` seconds, or a call for a file failed.
+        BackendError: The answer makes no sense.
+        WorkspaceError: It took more than `limit` seconds, or a file call failed.
     """
     try:
         async with asyncio.timeout(limit) as timer:
             return await asked
     except HermesError:
         raise
-    except OSError as error:  # also one whose number is made up
+    except OSError as error:  # also one with a forged number
         if isinstance(error, TimeoutError) and timer.expired():
             raise WorkspaceError(f"looking at what the rollout left took more than {limit:g} s") from error
         raise WorkspaceError(f"looking at what the rollout left: {error}") from error
-    except Exception as error:  # whatever a made-up answer leads to
-        raise BackendError(f"the rollout's sandbox answers what no sandbox can: {error!r}") from error
+    except Exception as error:  # whatever a forged answer leads to
+        raise BackendError(f"the rollout's sandbox gave an impossible answer: {error!r}") from error
 
 
 async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
-    """Make the target's workspace hold what the source's holds, and nothing else."""
+    """Make the target's workspace an exact copy of the source's."""
     for entry in await target.list_dir("."):
         await target.remove(entry.path)
     await copy_tree(source, target, source.workspace, target.workspace)
 
 
 async def copy_tree(source: Sandbox, target: Sandbox, path: str, to: str | None = None) -> int:
-    """Copy a file, or a directory into the one that is there, symlinks as they are; return how much was left out."""
+    """Copy a file, or merge a directory into an existing one, symlinks unchanged; return how much was left out."""
     async with _private_directory() as folder:
         copied = await source.download(path, folder / "tree", max_bytes=_MOST_BYTES)
         await target.upload(folder / "tree", to or path)
@@ -62,9 +62,9 @@ async def copy_tree(source: Sandbox, target: Sandbox, path: str, to: str | None 
 
 
 async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str]) -> dict[str, str]:
-    """Carry named paths of the workspace over, in the place of what the task put there; say for each what became of it.
+    """Copy named paths of the workspace, replacing the task's own files there; return what happened to each.
 
-    A symlink that leads out of the workspace is not followed, whether it is the artifact, on the way to it or in it.
+    A symlink that leads out of the workspace is not followed, be it the artifact, on the way to it or inside it.
     """
     return {path: await _copy_artifact(source, target, path) for path in paths if not path.startswith("/")}
 
@@ -91,10 +91,10 @@ async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
 
 
 async def _real_path(sandbox: Sandbox, path: str) -> str | None:
-    """Return where a path leads in the workspace, "" where it leads out of it, None where nothing can be there.
+    """Return where a path leads in the workspace, "" if it leads out of it, None if nothing can be there.
 
-    The sandbox's own readlink may lie where the model was root; what it names is then read as that same user, and
-    holds nothing that the model could not have put into the artifact itself.
+    The sandbox's readlink may lie if the model was root; the path it names is then read as that same user, and
+    holds nothing that the model could not have put into the artifact directly.
     """
     wanted = shlex.join([sandbox.workspace, posixpath.join(sandbox.workspace, path)])
     done = await sandbox.exec(f"command -p readlink -f -- {wanted}", timeout=30, cwd="/")
@@ -107,7 +107,7 @@ async def _real_path(sandbox: Sandbox, path: str) -> str | None:
 
 def _drop_links_that_lead_out(root: Path) -> int:
     links, folders = dict[str, str](), [""] if root.is_dir() and not root.is_symlink() else []
-    while folders:  # os.walk calls itself for each level, and a tree may be deeper than that works
+    while folders:  # os.walk recurses for each level, and a tree may be too deep for that
         folder = folders.pop()
         if len(os.fsencode(root / folder)) >= _LONGEST_PATH:
             raise WorkspaceError(f"a folder of an artifact has a path of more than {_LONGEST_PATH} bytes")
@@ -120,7 +120,7 @@ def _drop_links_that_lead_out(root: Path) -> int:
         raise WorkspaceError("the symlinks of an artifact lead through more folders than can be looked at")
     ends = dict[str, str]()
     following = [_follow(link, links, ends) for link in links]
-    while following:  # a call for each link of a chain would be too many, and each link is followed twice at most
+    while following:  # a call for each link of a chain would be too many, and each link is followed at most twice
         if (first := next(following[-1], None)) is None:
             following.pop()
         else:
@@ -132,7 +132,7 @@ def _drop_links_that_lead_out(root: Path) -> int:
 
 
 def _follow(link: str, links: Mapping[str, str], ends: dict[str, str]) -> Iterator[str]:
-    """Add where a link ends, as a path from the root; yield what has to be followed before. A loop leads nowhere."""
+    """Add where a link ends, as a path from the root; yield links to follow before. A loop has no end."""
     ends[link], end = link, posixpath.dirname(link) or "."
     for name in PurePosixPath(links[link]).parts:
         end = posixpath.normpath(posixpath.join(end, name))
@@ -151,16 +151,16 @@ async def _private_directory() -> AsyncIterator[Path]:
     try:
         yield folder
     except OSError as error:
-        # An error of a sandbox names a path in it; one that names none, or one of here, is this machine's own.
+        # An error of a sandbox names a path in it; one without a path, or with a path of here, is this machine's.
         if error.filename is None or str(error.filename).startswith(str(folder)):
-            raise JudgeLostError(f"this machine cannot hold what is to be judged: {error}") from error
+            raise JudgeLostError(f"this machine cannot hold the files to be judged: {error}") from error
         raise
     finally:
         await run_uncancelled(asyncio.to_thread(_delete_tree, folder))
 
 
 def _delete_tree(root: Path) -> None:
-    # What a model made may be write-protected; and rm, because Python's own deletion gives up on a very deep tree.
+    # The model's files may be write-protected; rm, because Python's own deletion gives up on a very deep tree.
     delete = 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; }'
     done = subprocess.run(["sh", "-c", delete, str(root)], capture_output=True, text=True, check=False)
     if done.returncode != 0:

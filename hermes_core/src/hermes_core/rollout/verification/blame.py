@@ -1,4 +1,4 @@
-"""Who is to blame where a rollout cannot be judged: the control is an untouched sandbox of the same task."""
+"""Whom to blame if a rollout cannot be judged, tested with a control: an untouched sandbox of the same task."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _OF_THIS_PROCESS: Final = frozenset({
 })  # fmt: skip
 _ABOUT_DATA: Final = (
     *(ValueError, LookupError, ArithmeticError, SyntaxError, RecursionError, EOFError),
-    *(TypeError, AttributeError),  # of a list that was to be a mapping, of a text that was to be a number
+    *(TypeError, AttributeError),  # of a list instead of a mapping, of a text instead of a number
 )
 _FORMATS: Final = frozenset({
     "PIL", "_csv", "_lzma", "_pickle", "binascii", "configparser", "gzip", "jsonschema", "pickle", "pyexpat", "re",
     "sqlite3", "struct", "tarfile", "xml", "yaml", "zipfile", "zlib",
 })  # fmt: skip
-"""Modules whose errors say that data has not the form that was wanted."""
+"""Modules whose errors mean that data does not have the expected form."""
 
 
 def is_about_data(error: Exception) -> bool:
-    """Tell whether an error is of the kind that is raised for what was read, and not of the kind that code is wrong."""
+    """Tell whether an error was raised because of data that was read, not because code is wrong."""
     return isinstance(error, _ABOUT_DATA) or type(error).__module__.partition(".")[0] in _FORMATS
 
 
 def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bool:
-    """Tell whether a verifier may have stopped at what it found in the rollout's sandbox.
+    """Tell whether a verifier may have failed because of what it found in the rollout's sandbox.
 
-    It says so itself, a file call did, its time ended, or it has no verdict. That is no proof: it may have been this
-    machine, or the verifier.
+    It or a file call said so, its time ended, or it has no verdict. That is not proof: the cause may be this
+    machine or the verifier.
     """
-    # What became of a sandbox, or of this machine, is not read in what caused it.
+    # A failure of a sandbox or of this machine is not judged by its causes.
     if error is None or isinstance(error, BackendError) or "sandbox" not in record.provenance:
         return False
     if isinstance(error, WorkspaceError | VerifierTimeoutError | NoVerdictError) or (
@@ -62,15 +62,15 @@ def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bo
 
 
 def _may_be_of_a_file(error: OSError) -> bool:
-    # Libraries of networks have classes of their own below `OSError`.
+    # Network libraries have their own subclasses of `OSError`.
     is_plain = type(error).__module__ == "builtins" and not isinstance(error, _OF_NETWORKS)
     return is_plain and error.errno not in _OF_THIS_PROCESS
 
 
 def is_suspect(record: RolloutRecord, error: Exception) -> bool:
-    """Tell whether the model may have ended its sandbox, though the infrastructure or a person may have, too.
+    """Tell whether the model may have ended its sandbox, as the infrastructure or a person may have too.
 
-    It is no suspect before its first valid call, nor where the sandbox ended by its own terms.
+    It is not a suspect before its first valid call, or if the sandbox ended by its own lifetime.
     """
     place = record.provenance.get("sandbox")
     has_acted = record.counters["tool_calls_schema_valid"] > 0
@@ -85,9 +85,9 @@ JudgeIn = Callable[[VerifierSandboxes, AgentResult], Awaitable[object]]
 async def works_untouched(
     runtime: Runtime, live: RolloutContext, record: RolloutRecord, judge_in: JudgeIn, *, must_score: bool
 ) -> bool:
-    """Judge an untouched sandbox of the rollout's task; tell whether that gives a score.
+    """Judge an untouched sandbox of the rollout's task; tell whether that gave a score.
 
-    Without `must_score` it is enough that the sandbox can be had, and is not lost while the verifier works. What was
+    Without `must_score` it is enough that the sandbox can be made and is not lost while the verifier works. What was
     used is recorded under `control` of the rollout's `verification`.
 
     Raises:
@@ -103,7 +103,7 @@ async def works_untouched(
             context.state = live.state
             async with VerifierSandboxes(runtime, context, control) as sandboxes:
                 await judge_in(sandboxes, record.agent_result(copy.deepcopy(list(record.conversation.messages))))
-    except Exception as error:  # whatever a plugin raises, it says how the control ended
+    except Exception as error:  # whatever a plugin raises is how the control ended
         if isinstance(error, HermesError) and error.fatal:
             raise
         if must_score or not is_open or isinstance(error, BackendError):

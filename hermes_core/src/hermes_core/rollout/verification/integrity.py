@@ -1,4 +1,4 @@
-"""What judging depends on, hashed before the model's part and compared after it."""
+"""Hash what verification depends on before the model's part, and compare it afterwards."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 4 << 20
 _DEEPEST: Final = 16
-"""How deep verifiers may name each other."""
+"""The greatest depth to which verifiers may name others."""
 _ABSENT: Final = "absent"
 
 
 @dataclass
 class Seal:
-    """The hashes of one rollout: of files of this machine that its verifiers read, and of protected paths inside.
+    """The hashes of one rollout: of this machine's files that its verifiers read, and of protected paths inside.
 
-    Where a verifier cannot be asked, `problem` says why; there is no reward then.
+    If a verifier cannot name them, `problem` says why, and there is no reward.
     """
 
     inputs: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Seal:
 
     @classmethod
     async def of(cls, runtime: Runtime, task: Task, sandbox: Sandbox | None) -> Seal:
-        """Ask the task's verifiers what they depend on, and hash it as it is now."""
+        """Ask the task's verifiers which files they depend on, and hash these."""
         if task.verifier is None:
             return cls()
         sources: list[Path] = []
@@ -59,7 +59,7 @@ class Seal:
         return seal
 
     async def check_inputs(self) -> None:
-        """Raise what a verifier that cannot be asked has raised, `VerifierError` for a changed file of this machine."""
+        """Raise the problem of a verifier, or a `VerifierError` for a changed file of this machine."""
         if self.problem is not None:
             raise self.problem
         now = await asyncio.to_thread(hash_files, self._sources)
@@ -70,14 +70,14 @@ class Seal:
             )
 
     async def find_broken(self, sandbox: Sandbox) -> list[str]:
-        """Return the protected paths that are not what they were."""
+        """Return the protected paths that have changed."""
         return _differences(self.protected, await _states(sandbox, self._places, expected=self.protected))
 
 
 def all_verifiers(
     runtime: Runtime, ref: Ref, *, least: Access = "live", depth: int = 0
 ) -> Iterator[tuple[VerifierSpec, Any, Access]]:
-    """Make a verifier and all that it names, and tell each one's access, at least `least`; raises what they raise."""
+    """Make a verifier and all that it names, each with its access, at least `least`; raises what they raise."""
     if depth > _DEEPEST:
         raise VerifierError(f"verifier {ref.name!r}: verifiers name each other more than {_DEEPEST} deep")
     spec, verifier = runtime.verifier(ref.name, ref.options)
@@ -97,7 +97,7 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[st
 
 
 def hash_files(sources: Iterable[Path]) -> dict[str, str]:
-    """Return the hash of each path, and of all that is below it where it is a directory."""
+    """Return the hash of each path and, for a directory, of everything below it."""
     found: dict[str, str] = {}
     for source in sources:
         found[str(source)] = _hash(source)
@@ -123,7 +123,7 @@ def _digest(path: Path) -> str:
 async def _states(
     sandbox: Sandbox, places: Iterable[str], *, expected: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Describe the paths and all that is below them; no more than it takes to see that something was added."""
+    """Describe the paths and everything below them, only so far that an addition is noticed."""
     found: dict[str, str] = {}
     waiting = [(path, await _entry(sandbox, path)) for path in places]
     while waiting and (expected is None or len(found) <= len(expected)):
@@ -149,7 +149,7 @@ async def _state(sandbox: Sandbox, path: str, entry: FileStat, before: str | Non
     if entry.kind in {"directory", "other"}:
         return entry.kind
     kind = f"{entry.kind} of {entry.size} bytes"
-    # Another size is another file, and one that the model made need not be read: it may be endless.
+    # A different size is a different file; a file that the model made is not read: it may be endless.
     if before is not None and not before.startswith(kind):
         return kind
     try:

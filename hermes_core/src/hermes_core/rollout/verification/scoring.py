@@ -1,4 +1,4 @@
-"""The verification phase: stop everything, start a new agent, let the verifier judge, check its score."""
+"""The verification phase: stop everything, start a new agent, call the verifier, check its score."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from hermes_core.specs import Access, Ref, VerifierSpec
 async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecord, seal: Seal) -> None:
     """Score a rollout whose model's part has ended; the record holds the score, or why there is none.
 
-    `context` is one that no tool of the rollout has seen: a call that was abandoned must not reach the judge's sandbox.
-    `seal` is of before the model's part.
+    `context` must be a new one: a tool's call that was abandoned must not reach the verifier's sandbox.
+    `seal` was taken before the model's part.
     """
     ref = record.spec.task.verifier
     if ref is None or not record.can_be_judged:
@@ -56,7 +56,7 @@ async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecor
 async def settle_loss(
     error: BackendError, runtime: Runtime, context: RolloutContext, record: RolloutRecord, seal: Seal
 ) -> None:
-    """Decide about a rollout whose sandbox failed under its model: no reward, but the lowest where it is a repeat."""
+    """Decide about a rollout whose sandbox was lost during its model's part: no reward, or the lowest if repeated."""
     if record.spec.task.verifier is None:
         return
     with record.phase("verifier"):
@@ -70,10 +70,10 @@ async def settle_loss(
 async def _score_after(
     error: Exception, runtime: Runtime, context: RolloutContext, record: RolloutRecord, seal: Seal
 ) -> Score | None:
-    """Return the lowest score where the rollout is why it cannot be judged, None where it is not.
+    """Return the lowest score if the rollout is to blame that it cannot be judged, else None.
 
-    Where that cannot be told the rollout becomes suspect, which a second attempt decides. What is shared with others
-    may have been ended by them, in both attempts.
+    If that cannot be decided, the rollout becomes suspect, and a second attempt decides. Other rollouts may have
+    ended a shared sandbox in both attempts.
     """
     ref = cast("Ref", record.spec.task.verifier)
     suspect = is_suspect(record, error)
@@ -89,14 +89,14 @@ async def _score_after(
         return None
     if not suspect:
         try:
-            # What has passed by now was not the rollout's; and a machine that is busy is to find nobody guilty.
+            # The time used so far was not the rollout's, and a busy machine must not put the blame on anybody.
             return await _judge(runtime, context, record, ref, seal, patience=2)
         except Exception as repeated:  # noqa: BLE001 - whatever went wrong, the run goes on
-            # Whether it is the verifier's mistake a second attempt decides.
+            # A second attempt decides whether the verifier is to blame.
             record.suspect = isinstance(repeated, NoVerdictError) and not record.spec.suspect
             if record.suspect or not is_workspace_error(record, repeated):
                 return None
-    return _lowest(runtime, ref, f"the rollout is why it cannot be judged: {str(error)[:500]}")
+    return _lowest(runtime, ref, f"the rollout's own files keep it from being judged: {str(error)[:500]}")
 
 
 def _announce(runtime: Runtime, record: RolloutRecord) -> None:
@@ -123,7 +123,7 @@ async def _judge(
     ):
         used["tampered"] = broken
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
-        return _lowest(runtime, ref, f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
+        return _lowest(runtime, ref, f"the rollout changed protected paths: {', '.join(broken[:4])}{more}")
     result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
     async with VerifierSandboxes(runtime, context, record, patience=patience) as sandboxes:
         return await _Judge(runtime, sandboxes, result, patience=patience).score(ref.name, ref.options)
@@ -136,7 +136,7 @@ def _lowest(runtime: Runtime, ref: Ref, detail: str) -> Score:
 
 
 class _Judge:
-    """Scores one result with verifiers by name, each in the style it was written in."""
+    """Scores one result with verifiers by name, whether they were written with `async def` or `def`."""
 
     def __init__(
         self, runtime: Runtime, sandboxes: VerifierSandboxes, result: AgentResult, *, patience: int = 1
@@ -154,13 +154,13 @@ class _Judge:
         except HermesError as error:
             if not error.fatal:
                 raise
-            # What one task's verifier asks for in vain must not stop the other tasks.
+            # A sandbox that one task's verifier cannot get must not stop the other tasks.
             raise VerifierError(f"verifier {name!r}: {error.message}", hint=error.hint) from error
 
     async def _score_in_time(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
         timer = asyncio.timeout(None)
         try:
-            # Before its time begins: what a rollout leaves to be copied is not to cost the verifier that.
+            # Before its time begins: copying a rollout's files must not use up the verifier's time.
             context = await self._sandboxes.at(spec, access)
             async with timer:
                 return await guard_plugin_call(self._call(spec, verifier, access, context, timer))
@@ -189,19 +189,19 @@ class _Judge:
 
 
 def check_score(score: object, spec: VerifierSpec) -> Score:
-    """Return the score if it is one: finite, within the declared bounds, with named finite parts and a text."""
+    """Return the score if it is valid: finite, within the declared bounds, with named finite parts and a text."""
     if not isinstance(score, Score):
-        raise VerifierError(f"verifier {spec.name!r} returned {type(score).__name__}, wanted Score")
-    parts: object = score.parts  # nobody checks a plugin's types but us
+        raise VerifierError(f"verifier {spec.name!r}: expected a Score, got {type(score).__name__}")
+    parts: object = score.parts  # a plugin's types are checked only here
     detail: object = score.detail
     if not isinstance(parts, Mapping) or not all(isinstance(name, str) for name in parts):
-        raise VerifierError(f"verifier {spec.name!r}: parts is {parts!r}, wanted a mapping of names to numbers")
+        raise VerifierError(f"verifier {spec.name!r}: parts: expected a mapping of names to numbers, got {parts!r}")
     if not isinstance(detail, str):
-        raise VerifierError(f"verifier {spec.name!r}: detail is a {type(detail).__name__}, wanted a text")
+        raise VerifierError(f"verifier {spec.name!r}: detail: expected a text, got {type(detail).__name__}")
     numbers: dict[str, object] = {"value": score.value, **score.parts}
     for name, number in numbers.items():
         if not _is_finite(number):
-            raise NoVerdictError(f"verifier {spec.name!r}: {name} is not a finite number but {str(number)[:100]}")
+            raise NoVerdictError(f"verifier {spec.name!r}: {name}: expected a finite number, got {str(number)[:100]}")
     low, high = spec.bounds
     if not low <= score.value <= high:
         raise NoVerdictError(f"verifier {spec.name!r}: value {score.value!r} is outside its bounds {low} to {high}")

@@ -1,4 +1,4 @@
-"""The sandboxes in which the verifiers of one rollout work, each opened when the first verifier wants it."""
+"""The sandboxes for the verifiers of one rollout, each opened when the first verifier needs it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hermes_core.rollout.verification.artifacts import await_answer, copy_artifa
 from hermes_core.specs import ACCESS_LEVELS, Access, VerifierSpec
 
 OWN_PLACES: Final = ("container", "gvisor")
-"""Levels of isolation at which a sandbox shares its file system with nobody."""
+"""Levels of isolation at which a sandbox has a file system of its own."""
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
 
 
 class VerifierSandboxes:
-    """Opens one sandbox for each kind of access; all but the live one are closed at the end, however it comes.
+    """Opens one sandbox for each kind of access; all but the live one are closed at the end.
 
     What was used goes into the record's provenance under `verification`.
     """
@@ -50,7 +50,7 @@ class VerifierSandboxes:
         await self._stack.aclose()
 
     def access(self, spec: VerifierSpec, least: Access) -> Access:
-        """Return what a verifier gets: what it declares, or more where the task, the run or its caller asks for it."""
+        """Return a verifier's access: what it declares, or a stricter one that task, run or caller asks for."""
         return max(spec.access, least, least_access(self._runtime, self._task), key=ACCESS_LEVELS.index)
 
     async def at(self, spec: VerifierSpec, access: Access) -> RolloutContext:
@@ -83,11 +83,11 @@ class VerifierSandboxes:
             with _of_the_judge():
                 await cast("Freezable", sandbox).freeze()
         else:
-            # What may not change is compared in the rollout's own sandbox, whose agent may lie.
+            # Protected paths are compared in the rollout's own sandbox, whose agent may lie.
             kept = [posixpath.join(sandbox.workspace, path) for path in self._used.get("protected", ())]
             note["artifacts"] = await await_answer(_copy(live, sandbox, artifacts, kept), limit)
             with _of_the_judge():
-                # What the task's setup has started, and its session, are no part of what is judged.
+                # Processes and session of the task's setup are not part of what is judged.
                 await sandbox.renew()
         return self._context(sandbox)
 
@@ -99,21 +99,21 @@ class VerifierSandboxes:
 
 
 def least_access(runtime: Runtime, task: Task) -> Access:
-    """Return the least access of the task's verifiers, whatever they declare for themselves."""
+    """Return the least access of the task's verifiers, whatever they declare."""
     asked, asks = task.precautions.access or "live", task.precautions.artifacts is not None
     needed: Access = "fresh" if asks and runtime.commands_are_root(task, of_judge=True) else "live"
     return max(runtime.verifier_access, asked, needed, key=ACCESS_LEVELS.index)
 
 
 def artifacts_for(task: Task, spec: VerifierSpec, access: Access) -> tuple[str, ...]:
-    """Return what of the rollout a verifier of the task gets; raises `VerifierError` where that would be nothing."""
+    """Return the paths of the rollout that a verifier of the task gets; raises `VerifierError` if there are none."""
     if access != "fresh":
         return ()
     named = task.precautions.artifacts
     if named is None and not spec.artifacts and spec.access != "fresh" and spec.needs_sandbox:
         raise VerifierError(
             f"verifier {spec.name!r} would judge a fresh sandbox that holds nothing of the rollout",
-            hint='name what it judges: "artifacts": ["path"] in the task\'s verifier, or [] if nothing is wanted',
+            hint='name what it judges: "artifacts": ["path"] in the task\'s verifier, or [] if it needs none',
         )
     return spec.artifacts if named is None else named
 
@@ -122,21 +122,21 @@ def require_own_place(level: object, path: str) -> None:
     """Refuse an absolute artifact of a sandbox that shares its file system with others, or with a machine."""
     if level not in OWN_PLACES:
         raise SandboxRefusedError(
-            f"artifact {path!r} lies outside the workspace, where isolation {level!r} shares with others",
+            f"artifact {path!r} is outside the workspace, where isolation {level!r} shares files with others",
             hint=f"--isolation {' or '.join(OWN_PLACES)}, or name artifacts in the workspace",
         )
 
 
 async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...], kept: list[str]) -> dict[str, str]:
     done: dict[str, str] = {}
-    # First, while nothing of the rollout is there, and the whole last, of which a named path may be a part.
+    # First, before anything of the rollout is there; `/` last, because a named path may be part of it.
     for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
         require_own_place(live.provenance.get("isolation"), path)
         if not callable(getattr(sandbox, "take_changes", None)):
             backend = sandbox.provenance.get("backend")
-            raise SandboxRefusedError(f"artifact {path!r} cannot be had: {backend!r} takes over nothing outside")
+            raise SandboxRefusedError(f"artifact {path!r}: {backend!r} copies only the workspace")
         done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path, kept=[*kept, *done])
-    # Through links that were taken over, one of these would lead anywhere.
+    # Through copied links, one of these could lead anywhere.
     full = {path: PurePosixPath(sandbox.workspace, path) for path in artifacts}
     inner = [path for path in artifacts if not any(full[path].is_relative_to(folder) for folder in done)]
     return done | await copy_artifacts(live, sandbox, inner)
@@ -144,7 +144,7 @@ async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...], kep
 
 @contextmanager
 def _of_the_judge() -> Iterator[None]:
-    """Tell what happens to the judge's sandbox from what happens to the rollout's."""
+    """Tell failures of the verifier's sandbox from failures of the rollout's."""
     try:
         yield
     except BackendError as error:
@@ -154,7 +154,7 @@ def _of_the_judge() -> Iterator[None]:
 
 
 def _require_freezable(sandbox: Sandbox) -> None:
-    # Asked of the object: a check by the protocol's type is remembered for the whole class.
+    # Checked on the object: a check by the protocol's type is cached for the whole class.
     if not callable(getattr(sandbox, "freeze", None)):
         raise SandboxRefusedError(
             f"the sandboxes of {sandbox.provenance.get('backend')!r} cannot be frozen",
