@@ -110,7 +110,7 @@ async def test_an_agent_of_another_protocol_is_refused(tmp_path):
         "os.write(1, struct.pack('!II', len(h), 0) + h); os.read(0, 1)"
     )
     process, stream = await connected([sys.executable, "-c", program])
-    with pytest.raises(BackendError, match="protocol 2, found 99"):
+    with pytest.raises(BackendError, match="protocol 2, got 99"):
         await AgentClient.connect(stream, HELLO, timeout=60)
     await asyncio.to_thread(process.wait, 60)
 

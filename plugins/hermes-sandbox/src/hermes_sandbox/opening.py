@@ -1,4 +1,4 @@
-"""The public entry for notebooks and outside checks: a sandbox by the name of its backend."""
+"""The entry point for notebooks and scripts: opens a sandbox by the name of its backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def open_sandbox(
         backend: Name of any installed backend.
         options: Options of the backend.
         registry: Where to look the name up; all installed plugins if None.
-        lease_dir: Where leases are kept; where the backend keeps them if None, which is the user's state directory.
+        lease_dir: Where leases are written; None means the backend's own place, the user's state directory.
         spec_fields: Fields of `SandboxSpec`.
     """
     from hermes_core.discovery import load_plugins

@@ -1,4 +1,4 @@
-"""Limits that a task only wishes for: enforced where that can be, and otherwise left out and told of."""
+"""Limits that a task only wishes for: enforced where possible, otherwise left out with a warning."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LIMITS: Final[Mapping[str, str]] = {
     "disk_mb": "disk",
     "file_size_mb": "file_size",
 }
-"""The fields of a spec that are limits, and what these are called in a backend's declaration and in the record."""
+"""The limits among a spec's fields, with their names in a backend's declaration and in the record."""
 _log = logging.getLogger(__name__)
 
 
 class Wishes:
-    """What one backend leaves out of the wishes it is told, and why.
+    """What one backend leaves out of a spec's wishes, and why.
 
     Args:
         backend: Its name, for the message.
@@ -36,7 +36,7 @@ class Wishes:
         self._said: set[str] = set()
 
     async def grant(self, spec: SandboxSpec, act: Callable[[SandboxSpec], Awaitable[T]]) -> T:
-        """Do something with a spec, and where that is refused, once more without what the spec only wishes for."""
+        """Try something with a spec and, if that is refused, once more without what the spec only wishes for."""
         try:
             return await act(spec)
         except SandboxRefusedError as error:
@@ -50,7 +50,7 @@ class Wishes:
         return done
 
     def omissions(self, spec: SandboxSpec) -> dict[str, str]:
-        """Return, for the record, the limits that a spec wished for and is had without; each with the reason."""
+        """Return, for the record, the limits that a spec wished for and that were left out, each with the reason."""
         names = [name for name in spec.wishes if name in self._reasons and getattr(spec, name) is None]
         return {LIMITS[name]: f"{UNBOUNDED}{self._reasons[name]}" for name in names}
 

@@ -1,1 +1,1 @@
-"""The proxy through which a sandbox reaches the hosts it may reach."""
+"""The proxy through which a sandbox reaches its allowed hosts."""

@@ -1,4 +1,4 @@
-"""Between a proxy and the slot whose programs use it."""
+"""Connects a proxy to the slot whose programs use it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _VARIABLES: Final = tuple(
     spelling for name in ("http_proxy", "https_proxy", "all_proxy") for spelling in (name, name.upper())
 )
 NO_PROXY: Final[Mapping[str, str]] = dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-"""What a sandbox with a proxy reaches without it: itself."""
+"""Hosts that programs reach without the proxy: the sandbox itself."""
 
 
 def refuse_hosts(spec: SandboxSpec) -> None:
-    """Raise `SandboxRefusedError` for hosts that cannot be meant, or that would have no effect."""
+    """Raise `SandboxRefusedError` for invalid hosts, and for hosts that would have no effect."""
     if spec.allow_hosts and spec.network != "allowlist":
         raise SandboxRefusedError(
-            f"allow_hosts has no effect with network {spec.network!r}, found {', '.join(spec.allow_hosts)}",
+            f"allow_hosts has no effect with network {spec.network!r}; got {', '.join(spec.allow_hosts)}",
             hint="--network allowlist, or leave sandbox.allow_hosts out",
         )
     try:
@@ -42,9 +42,9 @@ def proxy_for(spec: SandboxSpec, resolve: Resolve) -> EgressProxy | None:
 
 
 async def attach(proxy: EgressProxy, slot: AgentSlot, *, keep: Iterable[str]) -> AgentSlot:
-    """Open a proxy port in a slot that has just been opened or renewed, and serve it; closes the slot when that fails.
+    """Open a proxy port in a slot that was just opened or renewed, and serve it; closes the slot if that fails.
 
-    `keep` are variables that the sandbox is given otherwise.
+    `keep` are variables that the sandbox gets in another way.
     """
     receive = _receiver(proxy, slot)
     for name in _EVENTS:
@@ -67,7 +67,7 @@ def _receiver(proxy: EgressProxy, slot: AgentSlot) -> EventHandler:
     turn = asyncio.Lock()
 
     async def send(header: Mapping[str, Any], body: bytes) -> None:
-        # One waits for room at a time: together they would fill the stream before the next command.
+        # Only one waits for room at a time: together they would fill the stream before the next command.
         async with turn:
             try:
                 if slot.lost is None:

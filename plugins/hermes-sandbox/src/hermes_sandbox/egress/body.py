@@ -1,4 +1,4 @@
-"""The body of a request, forwarded to the byte: what follows it on the connection never reaches the origin."""
+"""Forwards exactly the body of a request: bytes after it on the connection never reach the origin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TRAILERS: Final = 64
 
 
 async def read_body(tunnel: Tunnel, length: int | None) -> AsyncIterator[bytes]:
-    """Yield what the origin gets; a length of None is a body in chunks, which are written anew.
+    """Yield the bytes for the origin; a length of None means a body in chunks, which are written again.
 
     Raises:
         RequestRefusedError: The chunks are malformed.
@@ -50,12 +50,12 @@ async def _line(tunnel: Tunnel) -> bytes:
     try:
         return await tunnel.line()
     except asyncio.LimitOverrunError:
-        raise RequestRefusedError(400, "a line in the body without an end") from None
+        raise RequestRefusedError(400, "a line of the body is not ended") from None
 
 
 async def _chunk_size(tunnel: Tunnel) -> int:
     line = await _line(tunnel)
     found = _SIZE.fullmatch(line)
     if found is None:
-        raise RequestRefusedError(400, f"not the size of a chunk: {line[:80]!r}")
+        raise RequestRefusedError(400, f"expected the size of a chunk, got {line[:80]!r}")
     return int(found[1], 16)

@@ -1,4 +1,4 @@
-"""What a sandbox asked of its proxy, and what became of it."""
+"""The log of a sandbox's requests to its proxy, and of the decisions about them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EgressLog:
         return tuple(self._decisions)
 
     def add(self, decision: EgressDecision) -> None:
-        """Take a decision; its bytes are counted with `count`."""
+        """Add a decision; its bytes are counted with `count`."""
         self._decisions.append(decision)
         if decision.allowed:
             self.allowed += 1
@@ -64,7 +64,7 @@ class EgressLog:
         self.received += received
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is recorded with a rollout; `omitted` decisions are counted, and not listed any more."""
+        """Return the record for the rollout; decisions beyond the last ones are counted as `omitted`."""
         return {
             "allowed": self.allowed,
             "refused": self.refused,

@@ -1,4 +1,4 @@
-"""The proxy of a sandbox that has no network of its own: what is allowed goes through here, and is logged."""
+"""The proxy of a sandbox without a network: it forwards allowed requests and logs all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EgressProxy:
     def __init__(self, allow: AllowList, *, resolve: Resolve = resolve_name, patience: float = 30.0) -> None:
         self.log = EgressLog()
         self.password = secrets.token_urlsafe(18)
-        """What the sandbox's programs must give, so that others behind the same agent cannot use its allowance."""
+        """The password of the sandbox's programs, so that others behind the same agent cannot use its hosts."""
         self._allow = allow
         self._resolve = resolve
         self._patience = patience
@@ -45,7 +45,7 @@ class EgressProxy:
         self._turns = asyncio.Semaphore(_CONNECTIONS)
 
     def receive(self, header: Mapping[str, Any], body: bytes, send: Send) -> None:
-        """Take a frame from the agent, which is believed nothing."""
+        """Take a frame from the agent, which is not trusted."""
         number, event = header.get("tunnel"), header["event"]
         if not isinstance(number, int):
             return
@@ -54,7 +54,7 @@ class EgressProxy:
             return
         tunnel, _ = self._tunnels.get(number, (None, None))
         if tunnel is None:
-            return  # It is closed here, and the agent has not heard of it yet.
+            return  # It is closed here, but the agent does not know yet.
         if event == "tunnel_data":
             tunnel.feed(body)
         elif event == "tunnel_credit":
@@ -63,7 +63,7 @@ class EgressProxy:
             tunnel.cut()
 
     def _begin(self, number: int, send: Send) -> None:
-        # The agent allows so many; one that closed may still be on its way out here.
+        # The agent allows this many; one that it closed may not be removed here yet.
         if number in self._tunnels or len(self._tunnels) >= 2 * TUNNELS_MAX:
             return
         tunnel = Tunnel(number, send)
@@ -72,7 +72,7 @@ class EgressProxy:
         task.add_done_callback(lambda _: self._tunnels.pop(number, None))
 
     async def aclose(self) -> None:
-        """Cut every connection; the log stays. Tunnels of a next agent may follow."""
+        """Close every connection; the log stays. Tunnels of a new agent may follow."""
         tasks = [task for _, task in self._tunnels.values()]
         for task in tasks:
             task.cancel()
@@ -85,7 +85,7 @@ class EgressProxy:
         try:
             broken = await self._serve(tunnel)
         except (ConnectionError, asyncio.IncompleteReadError, OSError):
-            pass  # One of the two ends has gone; the other is told by closing.
+            pass  # One of the two ends has gone; closing informs the other.
         finally:
             with contextlib.suppress(ConnectionError):
                 await tunnel.close(broken=broken)
@@ -114,7 +114,7 @@ class EgressProxy:
 
     async def _decide(self, request: ProxyRequest) -> list[str]:
         if not hmac.compare_digest(request.password or "", self.password):
-            raise RequestRefusedError(407, "the proxy wants the user and password of this sandbox's http_proxy")
+            raise RequestRefusedError(407, "the proxy needs the user and password of this sandbox's http_proxy")
         verdict = self._allow.judge(request.host, request.port)
         if not verdict.allowed:
             raise RequestRefusedError(
@@ -159,9 +159,9 @@ async def _read_request(tunnel: Tunnel, patience: float) -> ProxyRequest:
         async with asyncio.timeout(patience):
             head = await tunnel.head()
     except TimeoutError:
-        raise RequestRefusedError(408, f"no whole request within {patience:g} s") from None
+        raise RequestRefusedError(408, f"no complete request within {patience:g} s") from None
     except asyncio.LimitOverrunError:
-        raise RequestRefusedError(431, f"the head of a request may have {MAX_HEAD} bytes") from None
+        raise RequestRefusedError(431, f"the head of a request may have at most {MAX_HEAD} bytes") from None
     except asyncio.IncompleteReadError as error:
         raise RequestRefusedError(400, f"the request ended in its head: {error.partial[:80]!r}") from None
     return parse_request(head)

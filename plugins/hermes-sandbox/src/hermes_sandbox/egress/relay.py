@@ -1,4 +1,4 @@
-"""Bytes between a program's connection and an origin."""
+"""Relays bytes between a program's connection and an origin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_sandbox.egress.tunnel import CHUNK, Tunnel
 
 
 class Count(Protocol):
-    """Counts bytes that have passed."""
+    """Counts relayed bytes."""
 
     def __call__(self, *, sent: int = 0, received: int = 0) -> None:
         """Add bytes of either direction."""
@@ -19,10 +19,10 @@ class Count(Protocol):
 
 
 class Exchange:
-    """Relays one request, and what answers it, until both directions have ended or one is broken.
+    """Relays one request and its response, until both directions have ended or one is broken.
 
-    `patience` is the seconds without a byte after which a connection ends that one side has closed: nothing may ever
-    come of the other.
+    `patience`: once one side has closed, the connection ends after this many seconds without a byte, since the
+    other side may never send anything.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Exchange:
         self._count = count
         self._patience = patience
         self._moved = 0
-        # What was drained is with the system then, and not lost when the connection is closed.
+        # Drained bytes are with the system, and not lost when the connection is closed.
         writer.transport.set_write_buffer_limits(0)
 
     async def run(self, request: ProxyRequest) -> None:
@@ -66,13 +66,13 @@ class Exchange:
             for task in (up, down):
                 task.cancel()
             await asyncio.wait((up, down))
-            _ = up.cancelled() or up.exception()  # what mattered of it was raised above
+            _ = up.cancelled() or up.exception()  # its important errors were raised above
         if down.cancelled():
-            raise ConnectionResetError("nothing has come for too long")
+            raise ConnectionResetError("no byte arrived for too long")
         down.result()
 
     def _check(self, up: asyncio.Future[None]) -> None:
-        # An origin may answer, and close, before it has read everything: its answer is what counts.
+        # An origin may answer and close before it has read everything: only its answer counts.
         error = up.exception()
         if error is not None and (self._tunnel.broken or not isinstance(error, OSError)):
             raise error
@@ -92,7 +92,7 @@ class Exchange:
         await self._send(request.head)
         async for piece in read_body(self._tunnel, request.length):
             await self._send(piece)
-        # One request for a connection; what follows is dropped, and its end tells that nobody waits any more.
+        # One request per connection: further bytes are dropped, and their end means that the program has left.
         while await self._tunnel.read():
             pass
 

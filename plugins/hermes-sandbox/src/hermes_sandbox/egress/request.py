@@ -1,4 +1,4 @@
-"""The head of a request to the proxy, read strictly: what two parsers could understand in two ways is refused."""
+"""Reads the head of a request to the proxy, strictly: refuses what two parsers could read in two ways."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OURS: Final = frozenset(
         b"upgrade",
     }
 )
-"""Fields that hold for one connection, or that are written anew."""
+"""Fields that apply to one connection, or that are written again."""
 
 
 class RequestRefusedError(Exception):
-    """A request that is answered with a status and a text, and not forwarded; `reason` is the text for the log."""
+    """A request is not forwarded but answered with a status and a text; `reason` is the text for the log."""
 
     def __init__(self, status: int, text: str, *, reason: str | None = None) -> None:
         super().__init__(text)
@@ -45,9 +45,9 @@ class RequestRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """What a program asks of the proxy.
+    """A program's request to the proxy.
 
-    `head` is what its origin gets, empty for CONNECT. `length` is that of the body; None when it comes in chunks.
+    `head` is what its origin gets, empty for CONNECT. `length` is the length of the body; None if it is in chunks.
     """
 
     method: str
@@ -59,7 +59,7 @@ class ProxyRequest:
 
     @property
     def connects(self) -> bool:
-        """Whether a plain connection is asked for."""
+        """Whether the program asks for a plain connection."""
         return self.method == "CONNECT"
 
 
@@ -68,14 +68,14 @@ def parse_request(data: bytes) -> ProxyRequest:
     lines = data[: -len(b"\r\n\r\n")].split(b"\r\n")
     first = _LINE.fullmatch(lines[0])
     if first is None:
-        raise RequestRefusedError(400, f"not a request line: {lines[0][:80]!r}")
+        raise RequestRefusedError(400, f"expected a request line, got {lines[0][:80]!r}")
     method, target, version = (part.decode("ascii") for part in first.groups())
     fields = [_field(line) for line in lines[1:]]
     password = _password(fields)
     if method == "CONNECT":
         host, port = _authority(target)
         if port is None:
-            raise RequestRefusedError(400, f"CONNECT wants host:port, found {target[:80]!r}")
+            raise RequestRefusedError(400, f"CONNECT: expected host:port, got {target[:80]!r}")
         return ProxyRequest(method, host, port, b"", 0, password)
     length = _length(fields, version)
     host, port, path = _origin(target)
@@ -86,7 +86,7 @@ def parse_request(data: bytes) -> ProxyRequest:
 def _field(line: bytes) -> tuple[bytes, bytes]:
     found = _FIELD.fullmatch(line)
     if found is None:
-        raise RequestRefusedError(400, f"not a header field: {line[:80]!r}")
+        raise RequestRefusedError(400, f"expected a header field, got {line[:80]!r}")
     return found[1].lower(), found[2].strip(b" \t")
 
 
@@ -100,7 +100,7 @@ def _authority(text: str) -> tuple[str, int | None]:
 def _origin(target: str) -> tuple[str, int, str]:
     found = _ABSOLUTE.fullmatch(target)
     if found is None:
-        text = f"this is a proxy: wanted CONNECT host:port or a target http://host/path, found {target[:80]!r}"
+        text = f"this is a proxy: expected CONNECT host:port or a target http://host/path, got {target[:80]!r}"
         raise RequestRefusedError(400, text)
     host, port = _authority(found[1])
     path = found[2] or "/"

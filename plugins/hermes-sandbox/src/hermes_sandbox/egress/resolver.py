@@ -1,4 +1,4 @@
-"""From a host name to a connection: resolved on the caller's side, once, and connected to that very address."""
+"""Connects to a host name: resolves it once, on the caller's side, and connects to exactly that address."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _LOOKUPS: Final = 8
 
 
 class NotReachableError(RequestRefusedError):
-    """The origin is allowed, and does not answer."""
+    """The origin is allowed, but does not answer."""
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    # Its own: a name whose server does not answer would else hold a thread that everything in the process shares.
+    # A separate pool: a name whose server does not answer must not hold a thread that the whole process shares.
     return ThreadPoolExecutor(_LOOKUPS, "hermes-egress")
 
 
 async def resolve_name(host: str) -> Sequence[str]:
-    """Ask the system."""
+    """Return the addresses that the system's resolver finds."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _look_up, host)
     return list(dict.fromkeys(found))
@@ -49,7 +49,7 @@ async def choose_addresses(host: str, *, private: bool, resolve: Resolve) -> lis
     if not usable:
         raise RequestRefusedError(
             403,
-            f"{host} leads to {found[0]}, which is no public address; "
+            f"{host} leads to {found[0]}, which is not a public address; "
             "allow_hosts must list it with @private after it for that",
         )
     return usable[:_ADDRESSES]
@@ -60,7 +60,7 @@ async def _addresses_of(host: str, resolve: Resolve) -> Sequence[str]:
         async with asyncio.timeout(_RESOLVE_SECONDS):
             found = await resolve(host)
     except TimeoutError:
-        raise NotReachableError(504, f"{host}: no answer to its name within {_RESOLVE_SECONDS:g} s") from None
+        raise NotReachableError(504, f"{host}: its name was not resolved within {_RESOLVE_SECONDS:g} s") from None
     except (OSError, UnicodeError) as error:
         raise NotReachableError(502, f"{host}: its address cannot be found: {error}") from None
     if not found:

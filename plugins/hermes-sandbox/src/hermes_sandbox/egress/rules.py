@@ -1,4 +1,4 @@
-"""Which hosts a sandbox may reach: the entries of `allow_hosts`, host names as requests write them, addresses."""
+"""Decides which hosts a sandbox may reach, by the entries of `allow_hosts`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0
 _USUAL_PORTS: Final = frozenset({80, 443})
 _PRIVATE: Final = "@private"
 _INSIDE: Final = (IPv4Network("168.63.129.16/32"), IPv4Network("192.0.0.0/24"))
-"""Where clouds answer their own machines, although it looks public; the rest is link-local or private."""
+"""Metadata addresses of clouds that look public; all others are link-local or private."""
 _UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def normal_host(text: str) -> str:
-    """Return a host as it is compared: lower case, without the last dot; an address in its one usual form.
+    """Return a host in its form for comparison: lower case, without the last dot; an address in its usual form.
 
     Raises:
-        ValueError: Neither a name nor an address as it is usually written; `0x7f000001` and `127.1` are not.
+        ValueError: Neither a name nor an address in its usual form, such as `0x7f000001` and `127.1`.
     """
     if text.startswith("[") and text.endswith("]") and "%" not in text:
         return str(IPv6Address(text[1:-1]))
@@ -33,23 +33,23 @@ def normal_host(text: str) -> str:
         try:
             return str(IPv4Address(host))
         except ValueError:
-            raise ValueError(f"{text!r} is an address in an unusual form; wanted four decimal numbers") from None
+            raise ValueError(f"expected an address as four decimal numbers, got {text!r}") from None
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError(f"{text!r} is not a host name")
+        raise ValueError(f"expected a host name, got {text!r}")
     return host
 
 
 def split_authority(text: str) -> tuple[str, int | None]:
-    """Return the host, as it is compared, and the port of `host` or `host:port`; raises ValueError for anything else.
+    """Return the normal host and the port of `host` or `host:port`; raises ValueError for anything else.
 
-    User information is not accepted: what stands before an `@` can look like the host.
+    User information is refused: the text before an `@` can look like the host.
     """
     found = _AUTHORITY.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is not a host, or a host and a port")
+        raise ValueError(f"expected a host, or a host and a port, got {text!r}")
     port = found["port"]
     if port is not None and not 1 <= int(port) <= 65535:
-        raise ValueError(f"{text!r} has no port from 1 to 65535")
+        raise ValueError(f"expected a port from 1 to 65535, got {text!r}")
     return normal_host(found["host"]), None if port is None else int(port)
 
 
@@ -59,7 +59,7 @@ def is_address(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address is one of the public internet: no loopback, link-local, private or metadata address."""
+    """Tell whether an address is on the public internet: not loopback, link-local, private or metadata."""
     try:
         ip = ip_address(address)
     except ValueError:  # with a zone, which only link-local ones have
@@ -88,7 +88,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the list says of one destination; `private` is whether addresses that are not public may be used."""
+    """The decision about one destination; `private` tells whether addresses that are not public may be used."""
 
     allowed: bool
     reason: str
@@ -103,7 +103,7 @@ class AllowList:
     addresses are refused unless the entry ends in `@private`, as in `git.corp.example:8443@private`.
 
     Raises:
-        ValueError: An entry that is none of these, with what to write instead.
+        ValueError: An entry in another form; the message says what to write instead.
     """
 
     def __init__(self, entries: Iterable[str]) -> None:
@@ -130,7 +130,7 @@ def _entry(text: str) -> _Entry:
     except ValueError as error:
         raise ValueError(f"allow_hosts has {text!r}: {error}; write a host name, *.name or name:port") from None
     if subdomains and is_address(host):
-        raise ValueError(f"allow_hosts has {text!r}: there is nothing below an address")
+        raise ValueError(f"allow_hosts has {text!r}: an address has no names below it")
     if is_address(host) and not private and not is_public(host):
         raise ValueError(f"allow_hosts has {text!r}, which is not a public address; write {text + _PRIVATE!r}")
     return _Entry(host, subdomains, _USUAL_PORTS if port is None else frozenset({port}), private)
@@ -146,6 +146,6 @@ def _in_ascii(text: str) -> str:
     except UnicodeError as error:
         raise ValueError(f"no international name ({error})") from None
     if not unchanged:
-        # The old rules turn some letters into others, such as ß into ss, which can be somebody else's name.
+        # The old rules turn some letters into others, such as ß into ss, which can be another owner's name.
         raise ValueError("its spelling has several encodings: write the name in ASCII, xn--…")
     return encoded.decode("ascii") + colon + port

@@ -1,4 +1,4 @@
-"""The caller's end of one connection that a program in a sandbox has made to its proxy port."""
+"""The caller's end of one connection of a program in a sandbox to its proxy port."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hermes_sandbox.egress.request import MAX_HEAD
 
 CHUNK: Final = 1 << 16
 Send = Callable[[Mapping[str, Any], bytes], Awaitable[None]]
-"""Hands a frame to the agent as soon as the stream has room for it."""
+"""Sends a frame to the agent as soon as the stream has room for it."""
 
 
 class Tunnel:
-    """Bytes in both directions, each end telling the other what it has taken; nothing that comes in is trusted.
+    """Carries bytes in both directions; each end reports what it has read. Incoming frames are not trusted.
 
     Reading and writing raise `ConnectionError` when the connection is broken.
     """
@@ -37,7 +37,7 @@ class Tunnel:
         return self._broken
 
     def feed(self, data: bytes) -> None:
-        """Take what the agent has relayed; no bytes are the end of them."""
+        """Take bytes that the agent relayed; an empty piece is their end."""
         self._held += len(data)
         if self._broken or self._ended or self._held > TUNNEL_WINDOW:
             self.cut()
@@ -48,7 +48,7 @@ class Tunnel:
             self._input.feed_eof()
 
     def grant(self, size: Any) -> None:
-        """Learn that the program has taken bytes."""
+        """Note that the program has read bytes."""
         if not isinstance(size, int) or not 0 < size <= TUNNEL_WINDOW - self._credit:
             self.cut()
             return
@@ -83,7 +83,7 @@ class Tunnel:
         return data
 
     async def write(self, data: bytes) -> None:
-        """Hand bytes to the program, as fast as it takes them."""
+        """Send bytes to the program, as fast as it reads them."""
         view = memoryview(data)
         while view:
             piece = view[: min(await self._allowance(), CHUNK)]
@@ -100,11 +100,11 @@ class Tunnel:
         return self._credit
 
     async def finish(self) -> None:
-        """End what the program reads."""
+        """Send the end of the stream to the program."""
         await self._send({"op": "tunnel_data", "tunnel": self.number}, b"")
 
     async def close(self, *, broken: bool) -> None:
-        """Close the connection after what was written; a broken one at once and so that the program notices."""
+        """Close the connection after the written bytes; reset a broken one at once, so that the program notices."""
         if not self._broken:
             self._broken = True
             await self._send({"op": "tunnel_close", "tunnel": self.number, "broken": broken}, b"")

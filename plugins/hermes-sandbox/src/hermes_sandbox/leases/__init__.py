@@ -1,1 +1,1 @@
-"""Who owns a sandbox, on disk before it exists."""
+"""Leases: records of who owns a sandbox, on disk before it exists."""

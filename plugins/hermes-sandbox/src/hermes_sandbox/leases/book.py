@@ -1,8 +1,8 @@
-"""Leases: what exists is on disk before it exists, so that what a killed process leaves can be found.
+"""Leases on disk: each sandbox is recorded before it exists, so that leftovers of a killed process can be found.
 
-An owner is dead when this very boot and PID namespace has no process of its id and start time any more, or when it is
+An owner is dead if this boot and PID namespace no longer has a process of its id and start time, or if it is
 proven to have lived on this machine (same host name, same `machine_id`) during an earlier boot. Of every other owner
-nothing is known from here: it is "elsewhere", nobody collects what it has, and only the deadline tells that it is late.
+nothing is known here: it is "elsewhere", its sandboxes are never collected, and only the deadline shows it is late.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 Owner = Literal["alive", "dead", "elsewhere"]
 LEASE_VERSION: Final = 2
 _TORN_AFTER: Final = 60.0
-"""Seconds after which an unfinished file of a lease is nobody's any more."""
+"""Seconds after which an unfinished file of a lease counts as abandoned."""
 
 
 OWNER_FIELDS: Final = ("owner_pid", "owner_start", "node", "machine_id", "boot_id", "pid_namespace")
-"""What of a lease tells whose it is; engines carry these as labels, tags or meta data."""
+"""The fields that identify a lease's owner; backends attach them as labels, tags or metadata."""
 
 
 def owner_is_dead(fields: Mapping[str, str], here: MachineIdentity | None = None) -> bool:
-    """Tell by the owner's fields alone, as text, whether it is known to be dead; of fields that lack, nothing is.
+    """Tell whether an owner is known to be dead, by its fields as text; with missing fields nothing is known.
 
-    Only `machine_id` may lack, as in what earlier releases have made: of an earlier boot nothing is known then.
+    Only `machine_id` may be missing, as in leases of earlier releases: then nothing is known of earlier boots.
     """
     try:
         owner = Lease(
@@ -64,13 +64,13 @@ def owner_is_dead(fields: Mapping[str, str], here: MachineIdentity | None = None
 
 
 def default_lease_dir() -> Path:
-    """Return the directory of this user's leases; read from the environment, for callers that name none."""
+    """Return the directory of this user's leases by the environment, for callers that name none."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "hermes-core" / "sandboxes"
 
 
 def _is_hidden(pid: int) -> bool:
-    """Tell whether there is a process of somebody else that a /proc mounted with `hidepid` does not show."""
+    """Tell whether a process of another user exists that /proc hides (mount option `hidepid`)."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -82,11 +82,11 @@ def _is_hidden(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """One sandbox and the process that answers for it.
+    """One sandbox and the process that owns it.
 
-    A process id means something only within one boot and one PID namespace, and only together with its start time.
+    A process id identifies a process only within one boot and PID namespace, and only with its start time.
     `options` are the backend's, without its secrets; `withheld` names those, as in "jump.0.password". The deadline
-    moves on for as long as the owner has the sandbox open and its event loop runs.
+    is moved while the owner has the sandbox open and its event loop runs.
     """
 
     sandbox_id: str
@@ -105,7 +105,7 @@ class Lease:
     lifetime: float = 3600.0
     version: int = 1
     machine_id: str = ""
-    """What proves a machine across its boots; empty when nothing does, and in leases of earlier releases."""
+    """Identifies a machine across its boots; empty if nothing does, and in leases of earlier releases."""
 
     @classmethod
     def of_this_process(
@@ -141,10 +141,10 @@ class Lease:
 
     @classmethod
     def of_terms(cls, terms: LeaseTerms) -> Self:
-        """Return the lease that a backend asks for, of the calling process, without the options' secrets.
+        """Return the lease for a backend's terms, owned by the calling process, without the options' secrets.
 
         Raises:
-            BackendError: This machine does not tell where the process is.
+            BackendError: This machine's /proc does not identify the process.
         """
         try:
             return cls.of_this_process(
@@ -160,7 +160,7 @@ class Lease:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a lease; raises ValueError, with a reason, for what is none."""
+        """Parse a lease; raises ValueError with a reason for invalid data."""
         from pydantic import TypeAdapter, ValidationError
 
         data = json.loads(text)
@@ -175,13 +175,13 @@ class Lease:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether its deadline has passed: the owner is dead, or has not come round to moving it."""
+        """Whether its deadline has passed: the owner is dead, or has not moved it in time."""
         return self.deadline < time.time()
 
     def owner(self, here: MachineIdentity | None = None) -> Owner:
-        """Tell whether the owner still lives; "elsewhere" when that cannot be seen from `here`, the caller's place.
+        """Tell whether the owner still lives; "elsewhere" if that cannot be known at `here`, the caller's machine.
 
-        Two machines may have one host name, and two containers of one machine one boot: neither is proof of anything.
+        Two machines may have one host name, and two containers of a machine share one boot: neither is proof.
         """
         here = here or MachineIdentity.now()
         if self.node != here.node:
@@ -201,7 +201,7 @@ class Lease:
 
 
 def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the options that were set, as plain values without secrets and variables, and the paths of the secrets."""
+    """Return the options that were set, without secrets and variables, and the paths of the secrets."""
     if options is None:
         return {}, ()
     from pydantic_core import to_jsonable_python
@@ -211,17 +211,17 @@ def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str
 
 
 class LeaseBook:
-    """A directory of leases, one file each. What is in it is judged, never trusted: any of it may be damaged."""
+    """A directory of leases, one file each. Its files are checked, never trusted: any of them may be damaged."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def write(self, lease: Lease) -> None:
-        """Record a lease, all at once."""
+        """Write a lease, atomically."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial = self.directory / f".{lease.sandbox_id}.partial"
-            # Nobody else's to read, whatever the umask and whoever made the directory.
+            # Readable only by this user, whatever the umask and whoever made the directory.
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor, whose mode is its own
                 file.write(json.dumps(lease.to_json()))
@@ -231,7 +231,7 @@ class LeaseBook:
             raise system_error("the lease of a sandbox cannot be written", error, hint) from error
 
     def extend(self, lease: Lease, deadline: float) -> Lease | None:
-        """Move a deadline; None, and nothing is written, when the lease has been struck out meanwhile."""
+        """Move a deadline; returns None and writes nothing if the lease was removed meanwhile."""
         if not self._path(lease.sandbox_id).exists():
             return None
         extended = dataclasses.replace(lease, deadline=deadline)
@@ -239,12 +239,12 @@ class LeaseBook:
         return extended
 
     def remove(self, sandbox_id: str) -> None:
-        """Strike a lease out; one that is not there is fine."""
+        """Remove a lease; a missing one is not an error."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             self._path(sandbox_id).unlink()
 
     def read(self) -> tuple[list[Lease], list[str]]:
-        """Return the leases, oldest first, and a line for each file that is none."""
+        """Return the leases, oldest first, and a line for each file that is not a lease."""
         leases = []
         problems = []
         try:
@@ -257,7 +257,7 @@ class LeaseBook:
             try:
                 leases.append(self._read(path))
             except FileNotFoundError:
-                continue  # struck out meanwhile: its owner has finished, or somebody else has collected it
+                continue  # removed meanwhile: its owner has finished, or another process has collected it
             except ValueError as error:
                 problems.append(f"{path} is not a lease: {error}")
             except OSError as error:
@@ -265,7 +265,7 @@ class LeaseBook:
         return sorted(leases, key=lambda lease: lease.created), problems
 
     def dead(self) -> tuple[list[Lease], list[str]]:
-        """Return the leases of processes that have died, and a line for each file that is none."""
+        """Return the leases of dead processes, and a line for each file that is not a lease."""
         self.discard_torn()
         leases, problems = self.read()
         return [lease for lease in leases if lease.owner() == "dead"], problems
@@ -276,7 +276,7 @@ class LeaseBook:
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-            content = path.read_bytes()  # in a directory of NFS: replaced or struck out on another machine meanwhile
+            content = path.read_bytes()  # in a directory of NFS: replaced or removed on another machine meanwhile
         lease = Lease.from_json(content)
         if lease.sandbox_id != path.stem:
             raise ValueError(f"it names sandbox {lease.sandbox_id!r}")
@@ -284,7 +284,7 @@ class LeaseBook:
 
     @contextlib.contextmanager
     def claim(self, sandbox_id: str) -> Iterator[bool]:
-        """Hold a lease against other collectors; False when one of them has it, or it is gone already.
+        """Lock a lease against other collectors; False if one of them has it, or it is gone.
 
         Raises:
             OSError: It cannot be opened.
@@ -292,7 +292,7 @@ class LeaseBook:
         path = self._path(sandbox_id)
         try:
             try:
-                # For writing too, which a lock that others are kept out by takes in a directory of NFS.
+                # Opened for writing too: NFS requires that for an exclusive lock.
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except (PermissionError, IsADirectoryError):
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -303,7 +303,7 @@ class LeaseBook:
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it before may have struck it out: then this is a file without a name.
+            # Its previous holder may have removed it: then this is a file without a name.
             yield os.fstat(fd).st_nlink > 0
         except BlockingIOError:
             yield False
@@ -311,7 +311,7 @@ class LeaseBook:
             os.close(fd)
 
     def discard_torn(self) -> None:
-        """Delete what processes that were killed while writing a lease have left; no sandbox existed then."""
+        """Delete unfinished files of processes that were killed while writing a lease; no sandbox existed then."""
         for path in self.directory.glob(".*.partial"):
             with contextlib.suppress(OSError):
                 try:

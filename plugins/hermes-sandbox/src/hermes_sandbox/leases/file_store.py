@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FileLeaseOptions(BaseModel):
-    """Where the files are."""
+    """The options of the lease store `files`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,15 +55,15 @@ class FileLeaseStore:
         await self._keeper.take(self.book, Lease.of_terms(terms))
 
     async def amend(self, sandbox_id: str, handle: Mapping[str, Any]) -> None:
-        """Write a lease anew, with another handle."""
+        """Replace the handle in a lease."""
         await self._keeper.amend(sandbox_id, handle)
 
     async def give_up(self, sandbox_id: str) -> None:
-        """Strike a lease out."""
+        """Remove a lease."""
         await self._keeper.give_up(self.book, sandbox_id)
 
     async def collect(self, registry: Registry) -> Collected:
-        """Remove the sandboxes of processes that have died here; no backend is imported where there are none."""
+        """Remove the sandboxes of dead processes; imports a backend only if there is one to remove."""
         book = self.book
         dead, problems = await asyncio.to_thread(book.dead)
         done = Collected()
@@ -76,6 +76,6 @@ class FileLeaseStore:
 
 
 def lease_in_files(backend: object, directory: Path | None = None) -> None:
-    """Let a backend lease its sandboxes in a directory, or where it has no store of its own, in the user's."""
+    """Let a backend write leases in a directory; None means its own store, or else the user's directory."""
     if isinstance(backend, LeasingBackend) and (directory is not None or backend.leases is None):
         backend.lease_with(FileLeaseStore.at(directory))

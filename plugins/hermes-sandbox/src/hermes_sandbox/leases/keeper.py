@@ -14,14 +14,14 @@ from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.leases.book import Lease, LeaseBook
 
 _BEATS: Final = 4
-"""How often deadlines are looked at within the shortest lifetime; one that is less than half a lifetime away moves."""
+"""Checks of deadlines per shortest lifetime; a deadline less than half a lifetime away is moved."""
 _SLOWEST: Final = 60.0
 
 
 class LeaseKeeper:
-    """Writes leases, and keeps those of open sandboxes from running out while the event loop turns.
+    """Writes leases, and moves the deadlines of open sandboxes while the event loop runs.
 
-    Belongs to one event loop at a time. A process that is stopped or hangs moves no deadline: its sandboxes show up as
+    Belongs to one event loop at a time. A stopped or hanging process moves no deadline: its sandboxes are listed as
     overdue.
     """
 
@@ -37,7 +37,7 @@ class LeaseKeeper:
         return len(self._held)
 
     async def take(self, book: LeaseBook, lease: Lease) -> None:
-        """Write a lease and hold it; on disk when this returns, and not when it is cancelled."""
+        """Write a lease and hold it; it is on disk when this returns, and not if this is cancelled."""
         try:
             await run_uncancelled(asyncio.to_thread(book.write, lease))
         except asyncio.CancelledError:
@@ -48,8 +48,8 @@ class LeaseKeeper:
             self._schedule()
 
     async def amend(self, sandbox_id: str, handle: Mapping[str, Any]) -> None:
-        """Write the lease of a sandbox anew, with another handle; on disk when this returns, if there is a lease."""
-        # No heartbeat may write what it was before, neither one that is going on nor one that begins meanwhile.
+        """Replace the handle in the lease of a sandbox, if there is one; it is on disk when this returns."""
+        # No heartbeat may write the old lease, neither one in progress nor one that begins meanwhile.
         self._amending.add(sandbox_id)
         try:
             if self._beating is not None:
@@ -64,10 +64,10 @@ class LeaseKeeper:
             self._amending.discard(sandbox_id)
 
     async def give_up(self, book: LeaseBook, sandbox_id: str) -> None:
-        """Strike a lease out, in the book in which it was taken if it is held."""
+        """Remove a lease, from the book in which it was taken if it is held."""
         book, _ = self._held.pop(sandbox_id, (book, None))
         if self._beating is not None:
-            # A heartbeat in progress would write it anew.
+            # A heartbeat in progress would write it again.
             await asyncio.wait((self._beating,))
         await asyncio.to_thread(book.remove, sandbox_id)
         if not self._held and self._timer is not None:
@@ -93,7 +93,7 @@ class LeaseKeeper:
             if lease.deadline - now > _lifetime(lease) / 2:
                 continue
             extended = None
-            with contextlib.suppress(BackendError):  # a full disk: the next beat tries again
+            with contextlib.suppress(BackendError):  # a full disk: the next heartbeat tries again
                 extended = await asyncio.to_thread(book.extend, lease, now + _lifetime(lease))
             if extended is not None and sandbox_id in self._held:
                 self._held[sandbox_id] = (book, extended)

@@ -1,4 +1,4 @@
-"""This very place: the machine, its boot, and the PID namespace in it."""
+"""Identifies this machine, its boot and the PID namespace."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MACHINE: Final = re.compile(r"[0-9a-f]{32}")
 _ADDRESS: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _BOARD: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_BOARD: Final = "03000200-0400-0500-0006-000700080009"
-"""What a firmware says whose maker has filled in nothing."""
+"""Placeholder texts of firmware whose maker filled in nothing."""
 _LOCAL: Final = 0x03
-"""Bits of an address that somebody made up: whole fleets of virtual machines have the same."""
+"""The bit of a locally assigned address: whole fleets of virtual machines can have the same one."""
 _PERMANENT: Final = "0"
 _LETTERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineIdentity:
-    """Where a process is. `machine_id` is empty where nothing proves which machine it is."""
+    """Where a process runs. `machine_id` is empty if nothing identifies the machine."""
 
     node: str
     machine_id: str
@@ -33,7 +33,7 @@ class MachineIdentity:
 
     @classmethod
     def now(cls) -> Self:
-        """Return where the calling process is; raises OSError where /proc does not tell."""
+        """Return where the calling process runs; raises OSError if /proc does not tell."""
         return cls(
             node=os.uname().nodename,
             machine_id=machine_id(Path("/")),
@@ -42,19 +42,19 @@ class MachineIdentity:
         )
 
     def is_on(self, node: str, machine: str) -> bool:
-        """Tell whether this is proven to be the machine of that name and id; of an id that is empty, nothing is."""
+        """Tell whether this is provably the machine of that name and id; an empty id proves nothing."""
         known = set(self.machine_id.split(".")) & set(machine.split(".")) - {""}
         return self.node == node and bool(known)
 
 
-@functools.cache  # hardware: it stays as it is for as long as a process lives
+@functools.cache  # hardware: it does not change while a process lives
 def machine_id(root: Path) -> str:
-    """Return what a machine keeps from boot to boot and shares with no other, or nothing if that cannot be had.
+    """Return an identity that a machine keeps from boot to boot and shares with no other, or "" if there is none.
 
-    /etc/machine-id alone is no such thing: containers and virtual machines of one image have the same. It counts
-    together with what the hardware brings, network addresses that are burnt in or the board's own number, which only
-    root may read; there is a word for each of the two, so that one of them is enough to know the machine again. They
-    are digests, since engines are told them.
+    /etc/machine-id alone is not enough: containers and virtual machines cloned from one image share it. It counts
+    together with hardware: permanent network addresses, or the board's number, which only
+    root may read. There is a word for each of the two, so that one of them is enough to recognise the machine. They
+    are digests, since they are sent to engines.
     """
     try:
         installed = (root / "etc/machine-id").read_text(encoding="ascii").strip()
@@ -73,7 +73,7 @@ def _addresses(folder: Path) -> Iterator[str]:
     except OSError:
         return
     for link in links:
-        # Without a device it is virtual, and one on a cable is plugged into another machine tomorrow.
+        # Without a device it is virtual, and an external one may be plugged into another machine tomorrow.
         if not (link / "device").exists() or (link / "device/subsystem").resolve().name == "usb":
             continue
         permanent = _text(link / "bonding_slave/perm_hwaddr")

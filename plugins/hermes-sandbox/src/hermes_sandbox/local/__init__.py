@@ -1,4 +1,4 @@
-"""Backend `local`, processes of this machine, plain or inside bubblewrap; and what others start processes here with."""
+"""Backend `local`: processes of this machine, plain or inside bubblewrap; and helpers for such processes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from hermes_sandbox.protocol.fd_limits import system_error
 
 
 class LocalBackend(AgentBackend):
-    """Sandboxes on this machine.
+    """Opens sandboxes on this machine.
 
     Isolation `none` separates nothing but directories and environments: commands run as the caller's user. `bwrap`
     shows a read-only /usr, private /tmp, /home and /workspace, namespaces of its own, and no capabilities.
@@ -68,7 +68,7 @@ class LocalBackend(AgentBackend):
                     raise self._refusal(f"limit {limit} for one of several slots", "the option slots_per_agent: 1")
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Those of isolation `none` do, where several may have an agent together."""
+        """Tell whether sandboxes of this spec share an agent: those of isolation `none`, by `slots_per_agent`."""
         return spec.isolation == "none" and self.options.slots_per_agent > 1
 
     async def probe(self, spec: SandboxSpec) -> None:
@@ -89,7 +89,7 @@ class LocalBackend(AgentBackend):
             raise BackendError(f"bash does not work in a sandbox: {result.output.strip()}")
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the directory and the control groups, which is enough to find everything again."""
+        """Return the directory and the control groups, by which everything of the sandbox is found."""
         mine = {"sandbox_id": sandbox_id, "root": str(self._root(sandbox_id))}
         shared = {"shared": True} if self.shares(spec) else {}
         return {**mine, **shared, "groups": [str(path) for path in self._group_paths(spec, sandbox_id)]}
@@ -99,9 +99,9 @@ class LocalBackend(AgentBackend):
 
     def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
         per_process = self.options.memory_limit == "per_process"
-        # Without namespaces a group is the one thing that no process of the sandbox gets out of by accident. In a
-        # user namespace the agent bounds them for less, but where that is this machine's root, whom no number holds,
-        # and where an older kernel counts a user's processes in all namespaces together.
+        # Without namespaces a group is the only thing that no process of the sandbox leaves by accident. In a
+        # user namespace the agent bounds them at less cost, except for this machine's root, to whom no limit applies,
+        # and except on older kernels, which count a user's processes in all namespaces together.
         by_agent = spec.isolation == "bwrap" and self._inside_uid(spec) != 0 and bubblewrap.counts_apart()
         pids = None if by_agent else self.pids
         return plan_limits(spec, self._groups, sandbox_id, per_process=per_process, pids=pids)
@@ -117,7 +117,7 @@ class LocalBackend(AgentBackend):
         return self.options.uid if spec.isolation == "bwrap" and os.geteuid() == 0 else os.geteuid()
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Make the sandbox's directories and its control group, or take part in an agent that is shared."""
+        """Make the sandbox's directories and its control group, or take a slot of a shared agent."""
         if self.shares(spec):
             return self._slot(spec, sandbox_id)
         return await self._alone(spec, sandbox_id)
@@ -153,7 +153,7 @@ class LocalBackend(AgentBackend):
         return root
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str) -> LocalSlot:
-        # Limits but that of processes are the agent's.
+        # Limits other than that of processes apply to the whole agent.
         limits = Limits(enforced={"file_size": "rlimit, per process"} if spec.file_size_mb is not None else {})
         slot = LocalSlot(
             self.places,
@@ -169,7 +169,7 @@ class LocalBackend(AgentBackend):
         return slot
 
     async def _shared_agent(self, spec: SandboxSpec) -> SharedAgent:
-        # A lease of its own: it is there before the slots, and after them.
+        # The agent has a lease of its own: it exists before the slots, and after them.
         agent_id = uuid.uuid4().hex[:16]
         group = self._group(spec, agent_id)
         paths = [str(path) for path in self._group_paths(spec, agent_id)]
@@ -177,7 +177,7 @@ class LocalBackend(AgentBackend):
         terms, leases = dataclasses.replace(self.lease_terms(spec, agent_id), handle=handle), self._leases
         await leases.take(terms)
         try:
-            # Its slots have groups of their own beside it, with limits.
+            # Its slots have their own groups beside it, with limits.
             root = await run_uncancelled(self._make_root(Lease.of_terms(terms), os.geteuid(), Limits(), group))
         except BaseException:
             await run_uncancelled(self._abandon(leases, handle))
@@ -202,7 +202,7 @@ class LocalBackend(AgentBackend):
         return [lease.sandbox_id for lease in abandoned]
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Kill and delete what a killed process left behind."""
+        """Kill the processes and delete the files that a killed process left behind."""
         root = Path(handle["root"])
         if root.name != f"{PREFIX}{handle['sandbox_id']}":
             raise BackendError(f"{root} is not the directory of sandbox {handle['sandbox_id']}; nothing was deleted")

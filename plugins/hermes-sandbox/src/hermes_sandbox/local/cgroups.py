@@ -1,8 +1,8 @@
-"""Control groups: limits that hold for all a sandbox starts together, and the surest list of what that is.
+"""Control groups: limits for everything that a sandbox starts, and the most reliable list of its processes.
 
 Version 2 is one tree with every controller, version 1 a tree for each; a machine can have both at once. Whether a group
-can really be made, limited and filled depends on the mounts, the permissions and, in version 2, on who else is in the
-group above. So nothing is concluded from what exists: it is tried.
+can really be made, limited and filled depends on the mounts, the permissions and, in version 2, on other members of the
+group above. So nothing is concluded from what exists: each step is tried.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROOT: Final = "/sys/fs/cgroup"
 Controller = Literal["memory", "pids", "cpu"]
 CONTROLLERS: Final[tuple[Controller, ...]] = ("memory", "pids", "cpu")
 _SWAP: Final = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
-"""Files that a kernel which does not count swap lacks."""
+"""Files that are missing on a kernel without accounting of swap."""
 _LIMIT_FILES: Final[Mapping[tuple[int, Controller], str]] = {
     (1, "memory"): "memory.limit_in_bytes",
     (1, "pids"): "pids.max",
@@ -64,37 +64,37 @@ try:
 except OSError as error:
     print("refused" if error.errno == errno.EAGAIN else error)
 """
-"""Waits until it has been put into a group, and tells whether it can start a process there."""
+"""A test program: it waits until it is in a group, and reports whether it can start a process there."""
 _PATIENCE: Final = 30.0
 _KILLING: Final = 2.0
-"""Seconds without progress after which what is in a group counts as unkillable."""
+"""Seconds without progress after which the processes of a group count as unkillable."""
 
 
 class ControlGroups:
-    """What control groups offer to this process; found out when first asked, once for the process.
+    """The control groups that this process can make; tried once per process, at the first question.
 
-    `chosen` names the directory of a version 2 tree to make groups in, for callers to whom one was delegated.
+    `chosen` is a directory of a version 2 tree to make groups in, for callers to whom one was delegated.
     """
 
     def __init__(self, chosen: Path | None = None) -> None:
         self._chosen = chosen
 
     def place(self, controller: Controller) -> GroupPlace | None:
-        """Return where groups with this controller can be made; None if nowhere, see `reason`."""
+        """Return where groups with this controller can be made, None if nowhere; see `reason`."""
         return _find_place(self._chosen, controller)[0]
 
     def reason(self, controller: Controller) -> str:
-        """Say why there is no place for this controller."""
+        """Return why no group with this controller can be made."""
         return _find_place(self._chosen, controller)[1]
 
     def paths(self, sandbox_id: str, controllers: Iterable[Controller]) -> list[Path]:
-        """Return the directories of a sandbox's group; one, where the controllers share a tree."""
+        """Return the directories of a sandbox's group; only one if the controllers share a tree."""
         places = (self.place(controller) for controller in controllers)
         found = (place.directory / f"{PREFIX}{sandbox_id}" for place in places if place is not None)
         return list(dict.fromkeys(found))
 
     def discard_probes(self) -> None:
-        """Remove the empty groups of processes that were killed while they tried."""
+        """Remove empty groups left by processes that were killed while trying."""
         for controller in CONTROLLERS:
             place = self.place(controller)
             for group in place.directory.glob(f"{PROBE_PREFIX}*") if place else ():
@@ -105,7 +105,7 @@ class ControlGroups:
 
 @cache
 def _find_place(chosen: Path | None, controller: Controller) -> tuple[GroupPlace | None, str]:
-    """Return the first place where a group can really be made, or None and why not; the same for all of a process."""
+    """Return the first place where a group can be made, or None and why not; cached for the process."""
     reason = "no control group filesystem is mounted"
     for place in _candidates(controller, chosen):
         try:
@@ -131,7 +131,7 @@ def _try(place: GroupPlace, controller: Controller) -> None:
             limit.write_text("1", encoding="ascii")
         said = _said_inside(group)
         if controller == "pids" and said != "refused":
-            raise PermissionError(errno.EPERM, f"a limit of processes does not hold there ({said})", str(limit))
+            raise PermissionError(errno.EPERM, f"a limit of processes has no effect there ({said})", str(limit))
     finally:
         remove_tree(group)
 
@@ -158,10 +158,10 @@ def _candidates(controller: Controller, chosen: Path | None) -> Iterator[GroupPl
 
 
 async def remove_group(sandbox_id: str) -> None:
-    """End what is left in the group that an agent on this machine has made for a sandbox, and remove it.
+    """Kill the processes in the group that an agent on this machine made for a sandbox, and remove the group.
 
-    One that is not there is fine. It is looked for everywhere: whoever removes what a killed process left need not be
-    in the group that this process was in.
+    A missing group is not an error. The whole tree is searched: the caller need not be
+    in the same group as the process that made it.
 
     Raises:
         BackendError: It cannot be emptied.
@@ -183,7 +183,7 @@ class Group:
         self._forbidden: dict[Path, str] = {}
 
     def create(self, settings: Mapping[Path, Mapping[str, str]]) -> None:
-        """Make it, with the contents of its files; raises OSError, and leaves nothing then."""
+        """Make the group and write its files; raises OSError, and then leaves nothing."""
         try:
             for directory in self._directories:
                 directory.mkdir()
@@ -195,18 +195,18 @@ class Group:
             raise
 
     def add(self, pid: int) -> None:
-        """Put a process into it; what the process starts from now on is in it too."""
+        """Put a process into it; everything that the process starts from now on is in it too."""
         for directory in self._directories:
             (directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
 
     def members(self) -> set[int]:
         """Return the processes in it, never the calling one."""
         lines = (line for path in self._trees() for line in words(path / "cgroup.procs"))
-        # 0 stands for a process of a namespace that cannot be seen from here.
+        # 0 stands for a process of a namespace that is not visible here.
         return {int(line) for line in lines} - {0, os.getpid()}
 
     def forbid(self) -> None:
-        """Keep what is in it from starting anything more, until `end` has ended all of it."""
+        """Keep its processes from starting any more, until `end` has ended them."""
         with suppress_exhausted():
             for directory in self._directories:
                 limit = directory / "pids.max"
@@ -215,19 +215,19 @@ class Group:
                     self._forbidden[limit] = value[0]
 
     def kill_but(self, pid: int) -> None:
-        """Kill all in it but one process."""
+        """Kill all its processes except one."""
         with suppress_exhausted():
             for member in self.members() - {pid}:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(member, signal.SIGKILL)
 
     async def end(self) -> bool:
-        """Kill what is in it, however fast it forks; True when nothing is left. The group can be used again."""
+        """Kill its processes, however fast they fork; True if none is left. The group can be used again."""
         patience = Patience(_KILLING)
         try:
             while True:
                 self.forbid()
-                # A round that could not look, for want of descriptors, has come no further.
+                # A round that could not read the list, for lack of descriptors, made no progress.
                 left = 1 << 30
                 with suppress_exhausted():
                     members = self.members()
@@ -246,7 +246,7 @@ class Group:
                     write_existing(path, value)
 
     async def remove(self) -> None:
-        """Kill what is in it and remove it; one that is not there is fine."""
+        """Kill its processes and remove it; a missing group is not an error."""
         for _ in range(100):
             if not await self.end():
                 break

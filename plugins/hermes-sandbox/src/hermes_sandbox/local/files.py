@@ -1,4 +1,4 @@
-"""The directories of a sandbox of this machine: made, marked with its lease, mended and deleted."""
+"""Makes, repairs and deletes the directories of a sandbox of this machine, and marks them with its lease."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEASE: Final = "lease.json"
 
 
 def make_directories(root: Path, uid: int, gid: int, disk: int | None) -> None:
-    """Make a sandbox's directories, for a user; `disk` bytes are all that they hold, where it is given."""
+    """Make a sandbox's directories for a user; together they hold at most `disk` bytes, if given."""
     root.mkdir(mode=0o700)
     if disk is not None:
         _limit_disk(root, disk)
@@ -34,14 +34,14 @@ def make_directories(root: Path, uid: int, gid: int, disk: int | None) -> None:
 
 
 def write_copy(root: Path, lease: Lease) -> None:
-    """Leave a copy of the lease in a sandbox's directory, whole or not at all."""
+    """Write a copy of the lease into a sandbox's directory, atomically."""
     partial = root / ".lease"
     partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
     partial.replace(root / _LEASE)
 
 
 def find_abandoned(parent: Path) -> list[Lease]:
-    """Return the copies of the leases whose owners have died."""
+    """Return the copies of leases whose owners are dead."""
     found = []
     for root in parent.glob(f"{PREFIX}*"):
         # Only what this user made: the temporary directory belongs to all.
@@ -64,7 +64,7 @@ def _limit_disk(root: Path, size: int) -> None:
 
 
 def restore_directories(root: Path) -> None:
-    """Make the directories that a command has deleted, or put something else in place of; they are empty then."""
+    """Make the directories again that a command has deleted or replaced; they are empty then."""
     if root.is_dir() and not root.is_symlink():
         root.chmod(0o700)
     for path in (root, root / "workspace", root / "home", root / "tmp"):
@@ -76,7 +76,7 @@ def restore_directories(root: Path) -> None:
 
 
 async def delete_tree(root: Path) -> None:
-    """Delete a directory with all that is in it, however deep or write-protected."""
+    """Delete a directory and everything in it, however deep or write-protected."""
     await run_uncancelled(asyncio.to_thread(_delete_tree, root))
 
 

@@ -1,4 +1,4 @@
-"""The places of backend `local`: a directory, and one agent process at a time."""
+"""The hosts of backend `local`: a directory, and one agent process at a time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.protocol.fd_limits import system_error
 
 _GRACE: Final = 6.0
-"""Seconds an agent gets to end everything by itself; it gives up after five."""
+"""Seconds that an agent gets to end everything by itself; it gives up after five."""
 _UNKILLABLE: Final = 20.0
-"""Seconds in which nothing of a sandbox has run since it was killed; a busy machine takes its time."""
+"""Seconds without any running process of a killed sandbox; on a busy machine their end takes time."""
 
 
 class LocalHost(SandboxHost):
-    """What both levels share: a directory, and one agent process at a time."""
+    """Base of both levels: a directory, and one agent process at a time."""
 
     def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
         self.bash = options.bash
@@ -49,7 +49,7 @@ class LocalHost(SandboxHost):
         self._agent: AgentProcess | None = None
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return who bounds the processes: the group that is there, or the agent, without one."""
+        """Return the fields that say who bounds the processes: the control group or, without one, the agent."""
         return {"processes": 0} if "pids" in self._limits.enforced else {"may_group": False}
 
     async def _start(
@@ -85,13 +85,13 @@ class LocalPlainHost(LocalHost):
         self._lost_track = False
 
     async def start_agent(self) -> AgentStream:
-        """Start a Python as the caller's user; a command can have destroyed the directories since the last one."""
+        """Start a Python as the caller's user; a command may have destroyed the directories since the last one."""
         if self._lost_track:
             raise SandboxLostError(
                 "the agent was killed; not everything it started can be found",
                 hint="--isolation bwrap keeps what runs in a sandbox together",
             )
-        # A new one for every agent: what a command has put into the last one cannot pass for saved state.
+        # A new one for every agent: files that a command put into the old one cannot pass for saved state.
         self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
         await asyncio.to_thread(restore_directories, self._root)
         python = self._options.python or sys.executable
@@ -99,7 +99,7 @@ class LocalPlainHost(LocalHost):
         return self._agent.stream
 
     async def stop_all(self) -> None:
-        """End the agent's input, on which it ends everything; what outlives one that was killed is found by its mark.
+        """Close the agent's input, on which it ends everything; survivors of a killed agent are found by its mark.
 
         Raises:
             BackendError: Something cannot be killed.
@@ -108,23 +108,23 @@ class LocalPlainHost(LocalHost):
         if agent is None:
             return
         if self._group is not None:
-            # An agent that had to look for all of them itself would take long beside a crowd that takes the processors.
+            # An agent that had to find all of them itself would take long while a crowd uses the processors.
             self._group.forbid()
             self._group.kill_but(agent.pid)
         agent.stream.writer.close()
-        # An agent that ended well has seen its last descendant die. One that was killed has lost them.
-        # Where a group has ended the others, it is only a busy machine that lets it wait.
+        # An agent that ended well has seen its last descendant die. A killed one has lost track of them.
+        # If a group has ended the others, only a busy machine delays the agent.
         ended_well = await agent.end(_GRACE if self._group is None else _UNKILLABLE)
         if self._group is not None and not await self._group.end():
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")
         if not ended_well:
-            # Who may write to control groups, as root may, leaves its own, and only a living agent finds that one.
+            # A process that may write to control groups, such as root, can leave its own; only a living agent finds it.
             self._lost_track = True
             await kill_processes(self._id, self._root)
 
 
 class LocalBubblewrapHost(LocalHost):
-    """Commands see a system that cannot be changed and directories of their own, without capabilities."""
+    """Commands see a read-only system and their own directories, without capabilities."""
 
     is_recoverable = True
 
@@ -186,7 +186,7 @@ class LocalBubblewrapHost(LocalHost):
         return self._agent.stream
 
     async def stop_all(self) -> None:
-        """End the first process; nothing outlives it.
+        """End the first process of the namespace; no other outlives it.
 
         Raises:
             BackendError: It cannot be killed.
@@ -199,9 +199,9 @@ class LocalBubblewrapHost(LocalHost):
         try:
             if init is None:
                 # Cut off while bubblewrap was starting: its child waits for it to set up the namespaces, and would wait
-                # for ever as an orphan, since it asks to die with its parent only afterwards.
+                # forever as an orphan, since it asks to die with its parent only afterwards.
                 await kill_processes(self._id, self._root, known=agent.pid)
-            # The first process of a PID namespace takes all others with it, and is gone only after them.
+            # The first process of a PID namespace ends all others, and is gone only after them.
             elif not await kill_and_wait(init, _UNKILLABLE):
                 raise BackendError(f"the first process of sandbox {self._id} cannot be killed")
         finally:

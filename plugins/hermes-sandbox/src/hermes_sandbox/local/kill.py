@@ -19,18 +19,18 @@ from hermes_sandbox.agent.processes import (
 from hermes_sandbox.protocol.fd_limits import suppress_exhausted
 
 _KILLING = 2.0
-"""Seconds without progress after which what is being killed counts as unkillable."""
+"""Seconds without progress after which processes count as unkillable."""
 
 
 async def kill_processes(sandbox_id: str, root: Path, *, known: int | None = None, shared: bool = False) -> None:
-    """Kill what carries a sandbox's mark or, without any, works in its directory, and all that it has started.
+    """Kill processes that carry a sandbox's mark or, without any mark, work in its directory, and their descendants.
 
-    For a backend on this machine: what an agent that was killed has left. However fast it forks, it is stopped first,
-    until nobody new is found, and killed then. An agent that hides its environment is known by its name, which is the
+    For a backend on this machine, after an agent was killed. However fast they fork, they are stopped first,
+    until no new one is found, and then killed. An agent that hides its environment is known by its name, which is the
     first 15 characters of the sandbox's id: no other sandbox's may begin with them.
 
-    `known` is a child of ours: one that has just been started shows no environment yet. Of a sandbox that has `shared`
-    an agent, what works in its directory is found, since what it started carries the agent's mark.
+    `known` is a child of ours: a process that was just started shows no environment yet. With `shared`, for a sandbox
+    of a shared agent, processes that work in its directory are found, since they carry the agent's mark.
 
     Raises:
         BackendError: Something cannot be killed.
@@ -38,11 +38,11 @@ async def kill_processes(sandbox_id: str, root: Path, *, known: int | None = Non
     patience = Patience(_KILLING)
     clean = 0
     while True:
-        # Those of a round that could not look, for want of descriptors, are as many as before.
+        # A round that could not read /proc, for lack of descriptors, counts as without progress.
         left = 1 << 30
         with suppress_exhausted():
             left = len(await asyncio.to_thread(stop_and_kill, lambda: _members(sandbox_id, root, known, shared)))
-        # Twice: what was born while /proc was read is not in the list, nor is its parent, if that has died meanwhile.
+        # Twice: a process born while /proc was read is not in the list, nor is its parent, if that died meanwhile.
         clean = 0 if left else clean + 1
         if clean == 2:
             return
@@ -54,7 +54,7 @@ async def kill_processes(sandbox_id: str, root: Path, *, known: int | None = Non
 def _members(sandbox_id: str, root: Path, known: int | None, shared: bool) -> set[int]:  # noqa: FBT001 - for a thread
     table = read_table()
     mine = {pid for pid in table if pid == known or _belongs(pid, sandbox_id, root, shared=shared)}
-    # Never the caller, should it work inside the sandbox's directory.
+    # Never the caller, even if it works inside the sandbox's directory.
     return with_descendants(table, mine) - {os.getpid(), os.getppid()}
 
 

@@ -1,4 +1,4 @@
-"""Which limit of a sandbox is enforced how on this machine; what cannot be is refused."""
+"""Decides how each limit of a sandbox is enforced on this machine, and refuses those that cannot be."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.local.cgroups import ControlGroups, Controller
 
 _OWN_PROCESSES: Final = 3
-"""What a sandbox consists of before it runs anything: bubblewrap outside, its first process inside, the agent."""
+"""The processes of an idle sandbox: bubblewrap outside, its first process inside, the agent."""
 _PERIOD: Final = 100_000
 _SCRATCH: Final = 64 << 20
 _SHARE: Final = 4
-"""A quarter of the memory for each of three places: what lies there is nobody's to kill, and leaves room to run."""
+"""Each of three places in memory gets a quarter of it: files there cannot be killed, and must leave room to run."""
 _FIELDS: Final[Mapping[Controller, str]] = {"memory": "memory_mb", "pids": "pids", "cpu": "cpu"}
 _HINT: Final = (
     "run as root, or name a writable control group (version 2) with these controllers in the backend option cgroup, "
@@ -26,7 +26,7 @@ _HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is to be set up for one sandbox, and, in `enforced`, how each limit that was asked for holds."""
+    """What to set up for one sandbox, and in `enforced`, how each requested limit is enforced."""
 
     controllers: tuple[Controller, ...] = ()
     settings: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Limits:
     disk: int | None = None
     """Bytes of all the sandbox's writable directories together."""
     scratch: int | None = None
-    """Bytes of each other place inside bubblewrap that lies in memory: /, /dev/shm and the agent's own."""
+    """Bytes of each other place in memory inside bubblewrap: /, /dev/shm and the agent's own."""
     enforced: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -45,8 +45,8 @@ def plan_limits(
 ) -> Limits:
     """Decide how the limits of `spec` are enforced.
 
-    `pids` is the number of processes where `spec` names none; None leaves that to the agent. Where no control group
-    can be made for them, they are the agent's too, and `enforced` does not tell of them.
+    `pids` is the number of processes if `spec` names none; None leaves that to the agent. If no control group
+    can be made for them, the agent bounds them too, and `enforced` does not list them.
 
     Raises:
         SandboxRefusedError: One of them cannot be; `per_process` accepts a memory limit of each process instead.
@@ -91,7 +91,7 @@ def _scratch(spec: SandboxSpec) -> int | None:
 
 def _require_positive(name: str, value: float) -> None:
     if not value > 0:
-        raise SandboxRefusedError(f"the limit {name} must be greater than 0, found {value}")
+        raise SandboxRefusedError(f"limit {name}: expected a number above 0, got {value}")
 
 
 def _impossible(controller: Controller, name: str, groups: ControlGroups) -> SandboxRefusedError:

@@ -30,10 +30,10 @@ class LocalOptions(BaseModel):
     uid: int = _NOBODY
     """User inside bubblewrap when the caller is root; 0 to stay root (of an unprivileged namespace)."""
     cgroup: Path | None = None
-    """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
+    """Control group (version 2) below which the sandboxes' groups are made; found by trying if not given."""
     slots_per_agent: int = Field(default=1, ge=1)
     """Sandboxes of isolation `none` that share an agent, each with directories of its own; 1 shares none."""
     pids: Processes = PROCESSES
     """Processes and threads of a sandbox where its task names no number."""
     memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
-    """`per_process` accepts, where no control group can be used, that `memory_mb` holds for each process by itself."""
+    """`per_process` accepts, if no control group can be used, that `memory_mb` applies to each process separately."""

@@ -21,7 +21,7 @@ from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 class SharedAgent(LocalPlainHost):
-    """An agent for many slots; `release` is called when it has gone."""
+    """An agent for many slots; `release` is called after its end."""
 
     release: Callable[[], Awaitable[None]]
 
@@ -32,10 +32,10 @@ class SharedAgent(LocalPlainHost):
 
 
 class LocalSlot(SharedHost):
-    """One sandbox's slot of a shared agent, with directories that are made and deleted from outside.
+    """One sandbox's slot of a shared agent; the backend makes and deletes its directories.
 
-    `make` makes the directories, when there is a seat: those who wait for one cost nothing. `group` is the control
-    group that the agent makes for its processes; None where none can be made.
+    `make` makes the directories once there is a seat: waiting for one costs nothing. `group` is the control
+    group that the agent makes for its processes; None if none can be made.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LocalSlot(SharedHost):
         make: Callable[[], Coroutine[Any, Any, object]],
         group: Group | None,
     ) -> None:
-        # Limits of file sizes are the agent's, so those who share one must agree on them.
+        # Limits of file sizes apply to the whole agent, so sandboxes that share one must agree on them.
         super().__init__(agents, spec.file_size_mb, make_host, limit=limit, describe=self._fields_of)
         self.workspace = str(root / "workspace")
         self._spec = spec
@@ -70,16 +70,16 @@ class LocalSlot(SharedHost):
         await run_uncancelled(self._make())
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Open the slot, or end all that runs in the present one and mend its directories."""
+        """Open the slot, or end everything in the current one and repair its directories."""
         if previous is not None:
             await asyncio.to_thread(restore_directories, self._root)
-        # Deleted with the other directories when an agent that was killed cannot; a new one for every session: what a
-        # command has put into the last one cannot pass for saved state.
+        # Deleted with the other directories if a killed agent cannot; a new one for every session: files that a
+        # command put into the old one cannot pass for saved state.
         self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
         return await super().serve(request, previous)
 
     async def destroy(self) -> None:
-        """Give the seat back and delete the directories, with what a killed agent has left running there."""
+        """Give the seat back, kill what a killed agent left running, and delete the directories."""
         lost = self._seat is not None and self._seat.client.lost is not None
         try:
             await super().destroy()

@@ -1,4 +1,4 @@
-"""Starting an agent inside its limits: they hold before its first instruction, so nothing it starts can be outside."""
+"""Starts an agent inside its limits: they apply before its first instruction, so nothing can escape them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def start_confined(
                 group.add(agent.pid)
             os.write(writer, b"\n")
         except OSError as error:
-            # It has not been let in, so it is this one process.
+            # It was not let in, so it is only this one process.
             agent.stream.writer.transport.abort()
             await run_uncancelled(agent.end(0.0))
             raise system_error("the sandbox's control group cannot be entered", error) from error
@@ -46,5 +46,5 @@ async def start_confined(
 
 def _gate(fd: int, address_space: int | None) -> str:
     limit = "" if address_space is None else f"ulimit -v {address_space >> 10} && "
-    # Ends when the caller has died meanwhile: the pipe is at its end then.
+    # Ends if the caller dies meanwhile: the pipe is then at its end.
     return f'{limit}read -r -u {fd} && exec {fd}<&- && exec "$@"'

@@ -1,4 +1,4 @@
-"""A directory that cannot outgrow its size: a tmpfs mounted over it. Needs root."""
+"""Limits the size of a directory by a tmpfs mounted over it. Needs root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mount_sized(directory: Path, size: int) -> None:
 
 
 def unmount(directory: Path) -> None:
-    """Take away what is mounted over a directory, with everything in it; a directory without a mount is fine."""
+    """Unmount a directory, with everything in it; a directory without a mount is not an error."""
     while directory.is_mount():
         _call("umount2", os.fsencode(directory), _DETACH)
 

@@ -1,4 +1,4 @@
-"""Starting an agent as a child process of this one, and ending it."""
+"""Starts an agent as a child process of this one, and ends it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.push_reader import open_callback_reader
 
 _SAID: Final = 1 << 14
-"""Bytes that are read of what a program wrote to its standard error."""
+"""Bytes to read of a program's standard error."""
 
 
 class AgentProcess:
-    """A child process that talks over its standard input and output.
+    """A child process that communicates over its standard input and output.
 
-    asyncio's own subprocesses cost a waiting thread each on Python 3.11; a descriptor that becomes readable when the
-    process has ended costs nothing. The standard error goes to a nameless file: one with a name could be replaced, by a
+    asyncio's subprocesses cost a waiting thread each on Python 3.11; a descriptor that becomes readable when the
+    process ends costs nothing. The standard error goes to a nameless file: one with a name could be replaced, by a
     pipe for instance, from inside.
     """
 
@@ -42,7 +42,7 @@ class AgentProcess:
         uid: int | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Self:
-        """Start a program with nothing of the caller's: neither environment, nor directory, nor descriptors."""
+        """Start a program without the caller's environment, directory and descriptors."""
         with contextlib.ExitStack() as ours_until_started:
             # Spawned on the event loop's thread: bubblewrap dies with the *thread* that started it.
             try:
@@ -169,8 +169,8 @@ async def _await_end(pidfd: int, seconds: float | None) -> bool:
 async def kill_and_wait(pidfd: int, seconds: float) -> bool:
     """Kill a process that may not be a child of ours and wait until it is gone, True if it is; closes `pidfd`.
 
-    The first process of a PID namespace goes last of all in it, and each of them needs a processor for its end: so it
-    is waited for as long as any of them has run in the last `seconds`. Needs no free descriptor, except to see that.
+    The first process of a PID namespace ends after all others in it, and each needs processor time to end: so it
+    is waited for while any of them has run in the last `seconds`. Only that check needs a free descriptor.
     """
     try:
         number = _number_of(pidfd)
@@ -188,7 +188,7 @@ async def kill_and_wait(pidfd: int, seconds: float) -> bool:
 
 
 def _number_of(pidfd: int) -> str:
-    """Return the number of a process; "-1" where it has gone."""
+    """Return the id of a process; "-1" if it is gone."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
         return next(line.split()[1] for line in lines if line.startswith("Pid:"))
@@ -196,7 +196,7 @@ def _number_of(pidfd: int) -> str:
 
 
 def _inner_namespace(number: str) -> str | None:
-    """Name the PID namespace of a process, if it is another than ours: what else goes on this machine says nothing."""
+    """Return the PID namespace of a process if it is not ours: other processes of this machine do not count."""
     namespace = _pid_namespace(number)
     return namespace if namespace != _pid_namespace("self") else None
 
@@ -208,7 +208,7 @@ def _pid_namespace(pid: str) -> str | None:
 
 
 def _run_times(number: str, namespace: str | None) -> Mapping[str, int]:
-    """Return how many nanoseconds a process has run, and each of a PID namespace that has not gone yet."""
+    """Return how many nanoseconds a process has run, and each living process of a PID namespace."""
     pids = [number]
     if namespace is not None:
         with contextlib.suppress(OSError):

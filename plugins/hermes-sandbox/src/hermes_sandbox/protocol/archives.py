@@ -1,4 +1,4 @@
-"""Entries of a sandbox as a .tar.gz of this machine."""
+"""Writes entries of a sandbox to a .tar.gz of this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVEL: Final = 6
 
 
 class _Hashed(io.RawIOBase):
-    """A descriptor that knows the hash of what was written to it."""
+    """A file that computes the hash of the bytes written to it."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class _Hashed(io.RawIOBase):
         self._fd = fd
 
     def forget(self) -> None:
-        """Write nothing any more: what is dropped unfinished writes its rest when it is cleared away.
+        """Ignore further writes: an unfinished gzip stream writes its rest when it is garbage-collected.
 
-        The descriptor's number is somebody else's by then.
+        By then the descriptor's number may belong to another file.
         """
         self._fd = -1
 
@@ -48,9 +48,9 @@ class _Hashed(io.RawIOBase):
 
 
 class TarWriter(EntrySink):
-    """Writes entries into an archive, beside its place until it is complete.
+    """Writes entries into an archive, to a temporary file until it is complete.
 
-    The archive of the same entries is the same bytes: it holds no users, and no time but those of the entries.
+    The same entries give the same bytes: it holds no users, and no times except those of the entries.
     """
 
     def __init__(self, target: Path, *, max_bytes: int | None = None, max_entries: int | None = None) -> None:
@@ -78,18 +78,18 @@ class TarWriter(EntrySink):
         self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._below, 0)
 
     def allowance(self) -> tuple[int | None, int | None]:
-        """Return how many bytes of content and how many entries may still come."""
+        """Return how many bytes of content and how many entries may still be added."""
         used = (self.bytes, self.entries)
         left = [None if limit is None else limit - count for limit, count in zip(self._limits, used, strict=True)]
         return left[0], left[1]
 
     def _require_within_limits(self) -> None:
         if any(left is not None and left < 0 for left in self.allowance()):
-            text = f"{self.entries} entries with {self.bytes} bytes were sent, beyond what was asked for"
+            text = f"{self.entries} entries with {self.bytes} bytes were sent, more than requested"
             raise FrameError(text)
 
     def begin(self, path: str, *, single: bool) -> None:
-        """Expect what the sandbox sends of one path; its members get that as a name, without any way out of it."""
+        """Begin the entries of one requested path; its members are named after it, and cannot leave it."""
         self._prefix = member_name(path)
         self._names = []
         self._reader = EntryReader(self, single=single)
@@ -100,12 +100,12 @@ class TarWriter(EntrySink):
         self._reader.add(piece)
 
     def end(self, sha256: str) -> None:
-        """Check that the path has arrived whole."""
+        """Check that the path is complete."""
         assert self._reader is not None
         self._reader.check_end(sha256)
 
     def commit(self) -> str:
-        """Close the archive, put it in its place and return its hash."""
+        """Close the archive, move it to its name and return its hash."""
         self._gzip.write(bytes(tarfile.RECORDSIZE - self._written % tarfile.RECORDSIZE or tarfile.RECORDSIZE))
         self._gzip.close()
         assert self._partial is not None
@@ -114,7 +114,7 @@ class TarWriter(EntrySink):
         return self._below.digest.hexdigest()
 
     def abort(self) -> None:
-        """Delete what has been written, and close everything; also after `commit`."""
+        """Delete the unfinished archive and close everything; harmless after `commit`."""
         if self._partial is not None:
             self._below.forget()
             self._partial.drop()
@@ -151,7 +151,7 @@ class TarWriter(EntrySink):
         self._zeros(length)
 
     def file_end(self, missing: int) -> None:
-        """Fill the member up."""
+        """Fill the member with zeros."""
         if missing:
             self.omissions.append((self._last, f"{shortfall(missing)}; there are zeros instead"))
             self.hole(missing)
@@ -164,7 +164,7 @@ class TarWriter(EntrySink):
         self._member(name, tarfile.SYMTYPE, 0o777, mtime, target=target)
 
     def omission(self, path: str, reason: str) -> None:
-        """Note what does not come."""
+        """Record an omission."""
         self.omissions.append((self._path(path, flat=True), reason))
 
     def _zeros(self, count: int) -> None:
@@ -186,6 +186,6 @@ class TarWriter(EntrySink):
 
 
 def member_name(path: str) -> str:
-    """Return a path as a name in an archive: neither absolute nor leading out of it; empty for the workspace."""
+    """Return a path as a member's name, neither absolute nor leading out of the archive; "" for the workspace."""
     parts = [part for part in posixpath.normpath(path).split("/") if part not in {"", ".", ".."}]
     return "/".join(parts)

@@ -1,4 +1,4 @@
-"""The agent's modules as one message, and the few lines that receive it."""
+"""The agent's modules as one message, and the loader that receives it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hermes_sandbox.agent.loader import LOADER
 
 _COMPILING: Final = threading.Lock()
 _FORMAT_OF_ALL: Final = 2
-"""Of marshal: every Python since 3.4 reads it."""
+"""The version of marshal that every Python since 3.4 reads."""
 
 PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)
-"""Arguments for any Python 3.8 or newer that make it wait for the agent on its standard input."""
+"""Arguments that make any Python 3.8 or newer wait for the agent on its standard input."""
 
 
 @cache
 def agent_sources() -> Mapping[str, str]:
-    """Return the texts of the agent's modules by their names, and of the packages that they lie in."""
-    # What else is in the topmost package is for this end alone.
+    """Return the texts of the agent's modules and of their packages, by name."""
+    # The other modules of the topmost package are only for this side.
     return {"hermes_sandbox": "", **dict(_sources(resources.files("hermes_sandbox.agent"), "hermes_sandbox.agent"))}
 
 
@@ -40,7 +40,7 @@ def _sources(folder: Traversable, package: str) -> Iterator[tuple[str, str]]:
 
 
 def agent_message() -> bytes:
-    """Return what has to be written first to the loader; the first call compiles the agent, so call it in a thread."""
+    """Return the first message to the loader; the first call compiles the agent, so call it in a thread."""
     with _COMPILING:
         return _message()
 

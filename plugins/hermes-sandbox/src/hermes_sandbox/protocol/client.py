@@ -1,4 +1,4 @@
-"""The caller's end of an agent's stream: requests by number, heartbeat, cancellation."""
+"""The caller's end of an agent's stream: numbered requests, heartbeat, cancellation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from hermes_sandbox.protocol.pending import Download, Pending, as_exception, fai
 from hermes_sandbox.protocol.push_reader import CallbackReader
 
 _ACKNOWLEDGE: Final = 10.0
-"""Seconds in which a cancelled request must be over in the sandbox; the hunt for processes takes 2.5 at most."""
+"""Seconds in which a cancelled request must end in the sandbox; ending its processes takes 2.5 at most."""
 _SMALL: Final = 1 << 14
-"""Bytes that are copied behind their header sooner than written by a call of their own."""
+"""Bodies up to this many bytes are copied behind their header, larger ones are written separately."""
 _CLOSING: Final = 3.0
-"""Seconds for a stream to be closed; what is left of it ends with the agent's process."""
+"""Seconds to close a stream; if it takes longer, it ends with the agent's process."""
 
 
 class ByteReader(Protocol):
-    """What is needed of the agent's output; `asyncio.StreamReader` has it."""
+    """The methods needed of the agent's output; `asyncio.StreamReader` has them."""
 
     async def readexactly(self, n: int, /) -> bytes:
         """Return n bytes or raise `asyncio.IncompleteReadError`."""
@@ -41,23 +41,23 @@ class ByteReader(Protocol):
 
 
 class Abortable(Protocol):
-    """What is needed of the transport below; `asyncio.WriteTransport` has it."""
+    """The methods needed of the transport; `asyncio.WriteTransport` has them."""
 
     def is_closing(self) -> bool:
-        """Tell whether it has been closed or aborted."""
+        """Tell whether it was closed or aborted."""
         ...
 
     def abort(self) -> None:
-        """Close at once, dropping what has not been taken yet."""
+        """Close at once, dropping unsent bytes."""
         ...
 
 
 class ByteWriter(Protocol):
-    """What is needed of the agent's input; `asyncio.StreamWriter` has it."""
+    """The methods needed of the agent's input; `asyncio.StreamWriter` has them."""
 
     @property
     def transport(self) -> Abortable:
-        """What lies below, for the end with an agent that does not read any more."""
+        """The transport, to abort the stream of an agent that does not read any more."""
         ...
 
     def write(self, data: bytes | memoryview, /) -> None:
@@ -78,7 +78,7 @@ class ByteWriter(Protocol):
 
 
 EventHandler = Callable[[dict[str, Any], bytes], None]
-"""Called with the header and the body of a frame that nobody has asked for; must not block."""
+"""Called with the header and the body of an unsolicited frame; must not block."""
 
 
 async def _nothing_known() -> str:
@@ -89,7 +89,7 @@ async def _nothing_known() -> str:
 class AgentStream:
     """A byte stream to a Python that was started with `hermes_sandbox.backends.PYTHON_FLAGS`.
 
-    `diagnose` returns what it wrote to standard error, for messages; `where` follows "the agent" in them, as " in it".
+    `diagnose` returns its standard error, for messages; `where` follows "the agent" in them, such as " in it".
     """
 
     reader: ByteReader
@@ -101,11 +101,11 @@ class AgentStream:
 class AgentClient:
     """Sends requests to an agent and matches its answers; a lost agent fails every request at once.
 
-    `greeting` is what the agent says of itself: pid, uid, python, protocol, can_setuid, shielded, open_sockets (why).
+    `greeting` describes the agent: pid, uid, python, protocol, can_setuid, shielded, open_sockets (why).
 
     Args:
         stream: The connection.
-        patience: Seconds of silence, while something is asked, after which the agent counts as lost.
+        patience: Seconds of silence during a request after which the agent counts as lost.
     """
 
     def __init__(self, stream: AgentStream, *, patience: float = 20.0) -> None:
@@ -127,16 +127,16 @@ class AgentClient:
     async def connect(
         cls, stream: AgentStream, hello: Mapping[str, Any], *, timeout: float, patience: float = 20.0
     ) -> AgentClient:
-        """Send the agent's program and greet it.
+        """Send the agent's program, and exchange greetings.
 
         Raises:
-            BackendError: Something else answered, or nothing.
+            BackendError: Nothing answered, or something other than an agent.
         """
         client = cls(stream, patience=max(patience, timeout))
         try:
-            # Within: who is cancelled here has not handed the stream to anybody else who closes it.
+            # Inside the `try`: when this is cancelled, nobody else closes the stream yet.
             stream.writer.write(await asyncio.to_thread(agent_message))
-            # Its own deadline: a cancelled request would wait for an answer to that, from an agent that gives none.
+            # A separate deadline: a cancelled request would wait for a confirmation from an agent that gives none.
             answer, _ = await client.request({"op": "hello", **hello}, deadline=timeout)
         except (SandboxLostError, OSError) as error:
             await client.aclose()
@@ -148,41 +148,41 @@ class AgentClient:
             raise
         if answer["protocol"] != PROTOCOL:
             await client.aclose()
-            raise BackendError(f"wanted an agent of protocol {PROTOCOL}, found {answer['protocol']}")
+            raise BackendError(f"expected an agent of protocol {PROTOCOL}, got {answer['protocol']}")
         client.greeting = answer
         client._rest(patience)
         return client
 
     def next_slot(self) -> int:
-        """Return a number that no slot of this agent has had."""
+        """Return a number that no slot of this agent ever had."""
         self._slots += 1
         return self._slots
 
     @property
     def lost(self) -> str | None:
-        """Why nothing can be asked any more; None while something can."""
+        """Why the agent is lost; None while it is usable."""
         return self._lost
 
     def on_event(self, name: str, handler: EventHandler, *, slot: int | None = None) -> None:
-        """Call `handler` for every unasked frame of this name, of one slot or of the agent as a whole (None)."""
+        """Call `handler` for every unsolicited frame of this name, from one slot or the agent as a whole (None)."""
         self._events[name, slot] = handler
 
     def forget_event(self, name: str, *, slot: int | None = None) -> None:
-        """Drop a handler, if there is one; frames that nobody handles are dropped."""
+        """Remove a handler, if there is one; frames without a handler are dropped."""
         self._events.pop((name, slot), None)
 
     def notify(self, header: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
-        """Send something that has no answer.
+        """Send a frame that gets no answer.
 
         Raises:
-            SandboxLostError: The agent has been given up.
+            SandboxLostError: The agent is lost.
         """
         if self._lost is not None:
             raise SandboxLostError(self._lost)
         self._send({**header, "id": 0}, body)
 
     async def drain(self) -> None:
-        """Wait until what was sent has gone out, as far as the transport asks for it; ends with a lost agent too."""
+        """Wait until the transport has room for more; ends also when the agent is lost."""
         drained = asyncio.ensure_future(self._stream.writer.drain())
         try:
             await asyncio.wait((drained, self._reader), return_when=asyncio.FIRST_COMPLETED)
@@ -192,7 +192,7 @@ class AgentClient:
                     drained.result()
 
     def _rest(self, patience: float) -> None:
-        # The next look was planned with the patience of the start; nothing is asked now, so none is needed.
+        # The next check was planned with the patience of the start; without a request none is needed.
         self._patience = patience
         if self._beat is not None:
             self._beat.cancel()
@@ -206,9 +206,9 @@ class AgentClient:
         deadline: float | None = None,
         overdue: Callable[[str], None] | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """Ask and return the answer; when cancelled, the agent has stopped what was asked before this returns.
+        """Send a request and return the answer; when cancelled, return only after the agent has stopped the work.
 
-        After `deadline` seconds without an answer, `overdue` is called with the reason, or else the agent is given up.
+        After `deadline` seconds without an answer, `overdue` is called with the reason; without it, the agent is lost.
         """
         number, pending = self._start(header, body)
         alarm = deadline and self._loop.call_later(deadline, overdue or self.fail, f"no answer within {deadline:.0f} s")
@@ -219,13 +219,13 @@ class AgentClient:
                 alarm.cancel()
 
     async def collect(self, header: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Ask and return the answer with the parts that preceded it."""
+        """Send a request and return the answer with the parts that preceded it."""
         number, pending = self._start(header, b"")
         answer, _ = await self._finish(number, pending)
         return answer, pending.parts
 
     async def download(self, header: Mapping[str, Any], limit: int) -> bytes:
-        """Ask for at most `limit` bytes of a file and return them, checked against the hash that comes last."""
+        """Return at most `limit` bytes of a file, checked against the hash that comes last."""
         number, pending = self._start(header, b"")
         pending.file = Download(limit)
         answer, _ = await self._finish(number, pending)
@@ -234,7 +234,7 @@ class AgentClient:
     async def upload(self, header: Mapping[str, Any], data: bytes) -> None:
         """Send a file in pieces, with its hash."""
         view = memoryview(data)
-        digest = hashlib.sha256(view[:CHUNK])  # of all in the end: the agent need not wait for that
+        digest = hashlib.sha256(view[:CHUNK])  # after all pieces: the agent does not wait for it
         opening = {**header, "sha256": digest.hexdigest() if len(view) <= CHUNK else None}
         number, pending = self._start(opening, view[:CHUNK])
         try:
@@ -254,7 +254,7 @@ class AgentClient:
         await self._finish(number, pending)
 
     async def _room(self, pending: Pending) -> None:
-        # An agent that was stopped reads nothing: the wait for room ends with the request, when that fails.
+        # A stopped agent reads nothing: the wait for room ends when the request fails.
         drained = asyncio.ensure_future(self._stream.writer.drain())
         try:
             await asyncio.wait((drained, pending.future), return_when=asyncio.FIRST_COMPLETED)
@@ -294,9 +294,9 @@ class AgentClient:
         if self._pending.get(number) is not pending:
             return
         if pending.future.cancelled():
-            # With whoever waited for it; what waits now is that it has been stopped.
+            # The caller has gone; from now on only the confirmation of the stop is awaited.
             pending.future = self._loop.create_future()
-        # An answer nobody waits for any more, after a second cancellation, is no error.
+        # After a second cancellation the answer is not awaited any more, which is not an error.
         pending.future.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._send({"id": 0, "op": "cancel", "target": number}, b"")
         done, _ = await asyncio.wait((pending.future,), timeout=_ACKNOWLEDGE)
@@ -324,7 +324,7 @@ class AgentClient:
         try:
             for header, body in self._decoder.feed(data):
                 self._receive(header, body)
-        except Exception as error:  # noqa: BLE001 - an agent that is the model's may say anything
+        except Exception as error:  # noqa: BLE001 - an agent that the model has replaced may send anything
             self._break(f"the agent's stream is broken: {error}")
 
     def _note_end(self, error: OSError | None) -> None:
@@ -368,7 +368,7 @@ class AgentClient:
                 pending.future.set_exception(as_exception(header["error"]))
             else:
                 pending.future.set_result((dict(header["ok"]), body))
-        self._pending.pop(number, None)  # not before: an answer that makes no sense fails whoever waits for it
+        self._pending.pop(number, None)  # not before: a senseless answer must fail its caller
 
     def _dispatch(self, header: dict[str, Any], body: bytes) -> None:
         name, slot = header["event"], header.get("slot") or None
@@ -377,7 +377,7 @@ class AgentClient:
             handler(header, body)
 
     def fail(self, reason: str) -> None:
-        """Give the agent up: everything asked, and everything asked from now on, raises `SandboxLostError`."""
+        """Declare the agent lost: pending and further requests raise `SandboxLostError`."""
         if self._lost is None:
             self._lost = f"the sandbox is lost: {reason}"
         pending, self._pending = self._pending, {}
@@ -385,24 +385,24 @@ class AgentClient:
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
-        # Not only closed: that would wait until the agent has read what was sent before.
-        # Once only: asyncio's pipes take a second end badly.
+        # Not only closed: that would wait until the agent has read everything sent before.
+        # Only once: asyncio's pipes fail on a second abort.
         transport = self._stream.writer.transport
         if not transport.is_closing():
             transport.abort()
 
     def fail_slot(self, slot: int, reason: str) -> None:
-        """Fail everything that was asked of one slot, and nothing else."""
+        """Fail the requests of one slot, and no others."""
         mine = {number: pending for number, pending in self._pending.items() if pending.slot == slot}
         for number in mine:
             del self._pending[number]
         fail_all(mine.values(), reason)
 
     async def restart(self, *, deadline: float = 20.0) -> AgentStream:
-        """End every other process inside and return the stream to a fresh Python that waits for an agent.
+        """End every other process inside, and return the stream of a new Python that waits for an agent.
 
         Raises:
-            SandboxLostError: It did not work; the agent is given up.
+            SandboxLostError: That failed; the agent is lost.
         """
         try:
             answer, _ = await self.request({"op": "restart"}, deadline=deadline)
@@ -437,13 +437,13 @@ class AgentClient:
 
 def _why_not_started(error: Exception, timeout: float, where: str) -> str:
     if isinstance(error, OSError):
-        return f"the agent started, and cannot set its limits: {error}"
+        return f"the agent started but cannot set its limits: {error}"
     why = f"within {timeout:g} s" if "no answer within" in str(error) else f"({error})"
     return f"the agent{where} did not start {why}"
 
 
 def require_fits(data: bytes, what: str) -> None:
-    """Raise ValueError for what a single frame cannot carry."""
+    """Raise ValueError for data that is too large for one frame."""
     limit = MAX_BODY - CHUNK
     if len(data) > limit:
-        raise ValueError(f"{what} may have {limit} bytes, found {len(data)}; write a file and read it in the command")
+        raise ValueError(f"{what} may have {limit} bytes, got {len(data)}; write a file and read it in the command")

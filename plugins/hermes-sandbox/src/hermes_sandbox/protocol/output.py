@@ -1,8 +1,8 @@
-"""Output of which the middle is not kept."""
+"""Output without its middle part."""
 
 from __future__ import annotations
 
 
 def join_ends(head: bytes, tail: bytes, omitted: int) -> bytes:
-    """Return what is kept of an output, with a line that says how much is not."""
+    """Join the kept head and tail of an output, with a line that says how much is missing."""
     return head + (b"\n[... %d bytes omitted ...]\n" % omitted if omitted else b"") + tail

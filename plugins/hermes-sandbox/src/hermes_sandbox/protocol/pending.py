@@ -1,4 +1,4 @@
-"""What has been asked of an agent and not been answered yet."""
+"""Requests to an agent that are not answered yet."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.wire import FrameError
 
 _PARTS, _ENTRIES = 16 << 20, 1000
-"""Characters of an answer in parts that are held in memory, and entries of one part."""
+"""Limits of an answer in parts: characters held in memory, and entries of one part."""
 _FIELDS, _LONGEST = 16, 4096
-"""Values of one entry, and characters of one of them."""
+"""Limits of one entry: values, and characters of one value."""
 
 
 class Download:
-    """A file's bytes as they arrive, held once: `io.BytesIO` hands its buffer over without copying it."""
+    """Collects a file's bytes in one copy: `io.BytesIO` returns its buffer without copying it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -31,10 +31,10 @@ class Download:
         """Take the next bytes.
 
         Raises:
-            FrameError: They are more than was asked for.
+            FrameError: There are more than requested.
         """
         if self._content.tell() + len(data) > self._limit:
-            raise FrameError(f"more than the {self._limit} bytes of a file that were asked for")
+            raise FrameError(f"more than the requested {self._limit} bytes of a file")
         self._digest.update(data)
         self._content.write(data)
 
@@ -42,17 +42,17 @@ class Download:
         """Return all of it.
 
         Raises:
-            BackendError: It is not what was sent.
+            BackendError: The hash differs.
         """
         found = self._digest.hexdigest()
         if found != sha256:
-            raise BackendError(f"{path} was damaged on its way: wanted {sha256}, found {found}")
+            raise BackendError(f"{path} was damaged in transit: expected hash {sha256}, got {found}")
         return self._content.getvalue()
 
 
 @dataclass(slots=True)
 class Pending:
-    """One question: the future of its answer, the slot it is about, and what has come before the answer."""
+    """One request: the future of its answer, its slot, and the parts that came before the answer."""
 
     future: asyncio.Future[tuple[dict[str, Any], bytes]]
     slot: int | None
@@ -61,15 +61,15 @@ class Pending:
     file: Download | None = None
 
     def add(self, part: Any) -> None:
-        """Keep a part of the answer; of more than the directory of 150,000 files has, none, and the question fails.
+        """Keep a part of the answer. If there are more entries than about 150,000, fail the request and keep none.
 
         Raises:
-            FrameError: It is no list of entries.
+            FrameError: It is not a list of entries.
         """
         if self.future.done():
             return
         if not isinstance(part, list) or len(part) > _ENTRIES or not all(map(_is_entry, part)):
-            raise FrameError(f"a part of an answer that no agent gives, of type {type(part).__name__}")
+            raise FrameError(f"expected a list of entries as part of an answer, got {type(part).__name__}")
         self.size += len(repr(part))
         self.parts.append(part)
         if self.size > _PARTS:
@@ -78,7 +78,7 @@ class Pending:
 
 
 def _is_entry(value: Any) -> bool:
-    """Tell whether it is a flat dict: lists in lists have fifty times the size that they had on their way."""
+    """Tell whether it is a flat dict: nested lists need fifty times the memory of their bytes."""
     return (
         isinstance(value, dict)
         and len(value) <= _FIELDS
@@ -88,14 +88,14 @@ def _is_entry(value: Any) -> bool:
 
 
 def fail_all(pending: Iterable[Pending], reason: str) -> None:
-    """Raise `SandboxLostError` for whoever still waits."""
+    """Fail all pending requests with `SandboxLostError`."""
     for waiting in pending:
         if not waiting.future.done():
             waiting.future.set_exception(SandboxLostError(reason))
 
 
 def as_exception(error: Mapping[str, Any]) -> Exception:
-    """Return what an agent has answered as what its caller is to catch."""
+    """Return an agent's error answer as an exception for the caller."""
     code, text = error["errno"], error["text"]
     if error.get("lost"):
         return SandboxLostError(f"the sandbox is lost: {text}")

@@ -1,4 +1,4 @@
-"""The background processes of a sandbox behind an agent, as the contract's `Processes`."""
+"""The contract's `Processes` for a sandbox with an agent."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hermes_sandbox.protocol.validation import check_path, check_variables, enco
 
 _READ_MAX: Final = 8 << 20
 _REMEMBERED: Final = 256
-"""Commands that are remembered before it is asked which of them are still of interest."""
+"""Remembered commands above which those of ended processes are dropped."""
 _MAX_SIDE: Final = 0xFFFF
 _KILL_MARGIN: Final = 15.0
 
 
 @final
 class AgentProcesses:
-    """Asks the sandbox's slot; `slot` gives the present one and raises `SandboxLostError` when there is none."""
+    """Sends requests to the sandbox's slot; `slot` returns the current one, or raises `SandboxLostError`."""
 
     def __init__(self, slot: Callable[[], AgentSlot]) -> None:
         self._slot = slot
-        # Kept here, since a command can be longer than a frame that describes many processes may be.
+        # Kept on this side, since a command can be longer than the frame that lists many processes.
         self._commands: dict[tuple[AgentSlot, str], str] = {}
 
     async def start(
@@ -42,12 +42,12 @@ class AgentProcesses:
         rows: int = 30,
         cols: int = 120,
     ) -> ProcessInfo:
-        """Start a bash command beside the session; when cancelled, it has not been started or is killed again.
+        """Start a bash command beside the session; when cancelled, it is not started, or killed again.
 
         A terminal's TERM is the sandbox's, `dumb`; name another one in `env` for a full-screen program.
 
         Raises:
-            ProcessLimitError: As many run as may run.
+            ProcessLimitError: The limit of running processes is reached.
             UnavailableComponentError: `pty` is asked for and ptyprocess is not installed here.
             OSError: `cwd` cannot be entered.
         """
@@ -98,7 +98,7 @@ class AgentProcesses:
         return ProcessInfo(command=self._commands.get((slot, answer["id"]), ""), **answer)
 
     async def list(self) -> list[ProcessInfo]:
-        """Return the running processes and the last that have ended, oldest first."""
+        """Return the running processes and the last ended ones, oldest first."""
         slot = self._slot()
         answer, _ = await slot.request({"op": "job_list"})
         return [self._info(slot, one) for one in answer["jobs"]]
@@ -116,23 +116,23 @@ class AgentProcesses:
         return self._info(slot, answer)
 
     async def read(self, process_id: str, *, offset: int = 0, limit: int = 65536) -> ProcessOutput:
-        """Return output from byte `offset` on, at most `limit` bytes; the last 1 MiB of it is kept."""
+        """Return output from byte `offset` on, at most `limit` bytes; the last 1 MiB is kept."""
         if limit < 0:
-            raise ValueError(f"a limit cannot be negative, found {limit}")
+            raise ValueError(f"limit: expected 0 or more, got {limit}")
         _, answer, data = await self._ask("job_read", process_id, offset=offset, limit=min(limit, _READ_MAX))
         return ProcessOutput(data=data, **answer)
 
     async def wait(self, process_id: str, *, timeout: float | None = None) -> ProcessInfo:
         """Wait until it has ended, or `timeout` seconds."""
         if timeout is not None and not timeout >= 0:
-            raise ValueError(f"a timeout is a number of seconds from 0 on, found {timeout!r}")
+            raise ValueError(f"timeout: expected a number of seconds, 0 or more, got {timeout!r}")
         slot, answer, _ = await self._ask("job_wait", process_id, timeout=timeout)
         return self._info(slot, answer)
 
     async def write(self, process_id: str, data: bytes) -> int:
         """Write to its stdin or terminal and return the bytes taken.
 
-        They are fewer than given when it has not read any for two seconds; the rest is dropped then.
+        If it has not read for two seconds, the count is smaller than given, and the rest is dropped.
 
         Raises:
             BrokenPipeError: Its input is closed.
@@ -145,7 +145,7 @@ class AgentProcesses:
         return taken
 
     async def close_stdin(self, process_id: str) -> None:
-        """End its input; a terminal gets the end-of-file character."""
+        """Close its input; a terminal gets the end-of-file character."""
         await self._ask("job_close", process_id)
 
     async def resize(self, process_id: str, *, rows: int, cols: int) -> None:
@@ -153,13 +153,13 @@ class AgentProcesses:
         await self._ask("job_resize", process_id, rows=_side(rows), cols=_side(cols))
 
     async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
-        """End it and everything it started: SIGTERM, after `grace` seconds SIGKILL; returns what was observed.
+        """End it and everything it started: SIGTERM, after `grace` seconds SIGKILL; returns its final state.
 
-        Found are its descendants, its session, and what carries its marker in the environment. What has left all
+        This finds its descendants, its session, and processes with its mark in the environment. A process that left all
         three ends with the sandbox.
         """
         if not grace >= 0:
-            raise ValueError(f"a grace is a number of seconds from 0 on, found {grace!r}")
+            raise ValueError(f"grace: expected a number of seconds, 0 or more, got {grace!r}")
         slot, answer, _ = await self._ask("job_kill", process_id, grace=grace, deadline=grace + _KILL_MARGIN)
         return self._info(slot, answer)
 
@@ -172,7 +172,7 @@ async def _undo(slot: AgentSlot, starting: asyncio.Task[dict[str, Any]]) -> None
 
 def _side(length: int) -> int:
     if not 1 <= length <= _MAX_SIDE:
-        raise ValueError(f"a terminal has 1 to {_MAX_SIDE} rows and columns, found {length}")
+        raise ValueError(f"expected 1 to {_MAX_SIDE} rows and columns, got {length}")
     return length
 
 

@@ -1,4 +1,4 @@
-"""A socket whose bytes are handed on as they come, without a task that waits for them."""
+"""A socket whose bytes are passed to a callback as they arrive, without a waiting task."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Final
 
 _BUFFER: Final = 1 << 18
-"""Bytes that are taken from the socket at once."""
+"""Bytes to read from the socket at once."""
 _KEPT: Final = 1 << 20
-"""Bytes that are kept for nobody in particular before the other end has to wait."""
+"""Bytes to keep without a subscriber, before the other end has to wait."""
 
 
 class CallbackReader:
-    """What comes on a stream: given to whoever has subscribed, kept for who reads it while nobody has.
+    """The bytes of a stream: passed to the subscriber or, without one, kept for `readexactly`.
 
-    A waiting task costs a turn of the event loop for each piece, and a buffer between the socket and the task costs a
+    A waiting task costs an event-loop iteration for each piece, and a buffer between the socket and the task costs a
     copy and, at this size, a mapping of memory for each.
     """
 
@@ -30,11 +30,11 @@ class CallbackReader:
         self._transport: asyncio.ReadTransport | None = None
 
     def set_transport(self, transport: asyncio.ReadTransport) -> None:
-        """Learn what to hold back when nobody takes what comes."""
+        """Set the transport to pause when nobody takes the bytes."""
         self._transport = transport
 
     async def readexactly(self, n: int, /) -> bytes:
-        """Return n bytes or raise `asyncio.IncompleteReadError`, as long as nobody has subscribed."""
+        """Return n bytes or raise `asyncio.IncompleteReadError`; only without a subscriber."""
         while len(self._early) < n:
             if self._error is not None:
                 raise self._error
@@ -59,7 +59,7 @@ class CallbackReader:
         return True
 
     def subscribe(self, take: Callable[[bytes | memoryview], None], ended: Callable[[OSError | None], None]) -> None:
-        """Call `take` with bytes that are valid during the call, and `ended` once, with what broke the stream if so."""
+        """Call `take` with bytes that are valid during the call, and `ended` once, with the error if there was one."""
         self._take, self._ended = take, ended
         early, self._early = self._early, bytearray()
         self._flow()
@@ -69,11 +69,11 @@ class CallbackReader:
             self.finish(self._error)
 
     def unsubscribe(self) -> None:
-        """Keep what comes from now on for the next one."""
+        """Keep the bytes from now on for the next reader."""
         self._take = self._ended = None
 
     def push(self, data: bytes | memoryview) -> None:
-        """Hand bytes on."""
+        """Pass bytes to the subscriber, or keep them."""
         if self._take is not None:
             self._take(data)
             return
@@ -82,7 +82,7 @@ class CallbackReader:
             self._transport.pause_reading()
 
     def finish(self, error: OSError | None) -> None:
-        """Tell that nothing more comes."""
+        """Note the end of the stream."""
         self._over, self._error = True, error
         self._wake()
         ended, self._ended = self._ended, None
@@ -91,7 +91,7 @@ class CallbackReader:
 
 
 class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
-    """Reads into one buffer; how writers wait for room is inherited."""
+    """Reads into one buffer; flow control of writers is inherited."""
 
     def __init__(self, reader: CallbackReader, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(asyncio.StreamReader(loop=loop), loop=loop)
@@ -110,13 +110,13 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         self._pushed.push(self._memory[:nbytes])
 
     def data_received(self, data: bytes) -> None:
-        # uvloop knows a protocol that could be either by this method.
+        # By this method uvloop tells a buffered protocol from an ordinary one.
         self._pushed.push(data)
 
     def eof_received(self) -> bool:
         super().eof_received()
         self._pushed.finish(None)
-        return True  # as with any stream: what is written may still be wanted
+        return True  # as with any stream: the other direction may still be used
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -126,7 +126,7 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
 async def open_callback_reader(
     sock: socket.socket, reader: CallbackReader | None = None
 ) -> tuple[CallbackReader, asyncio.StreamWriter]:
-    """Return a connected socket as what it says, to `reader` if one is given, and a writer."""
+    """Return a reader (`reader` if given) and a writer for a connected socket."""
     loop = asyncio.get_running_loop()
     reader = reader or CallbackReader()
     protocol = _Pushing(reader, loop)

@@ -1,4 +1,4 @@
-"""One slot of an agent, as the caller holds it."""
+"""One slot of an agent, from the caller's side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.protocol.client import AgentClient, AgentStream, EventHandler
 
 _RESETTING: Final = 15.0
-"""Seconds in which a slot must have been emptied; the agent gives up killing its processes after five."""
+"""Seconds in which a slot must be emptied; the agent gives up killing its processes after five."""
 _CLOSING: Final = 60.0
 """Seconds in which it must be gone; to delete and sweep up takes as long as there is much, and others wait for none."""
 
@@ -25,7 +25,7 @@ class AgentSlot:
         client: The agent.
         number: The slot's number.
         fields: What it was opened with.
-        exclusive: Whether nobody else uses the agent, which then ends with the slot.
+        exclusive: Whether the agent serves only this slot, and ends with it.
     """
 
     __slots__ = (
@@ -51,11 +51,11 @@ class AgentSlot:
         self._suspended: str | None = None
         self._gone = False
         self.expired = ""
-        """Why it has ended by its own terms; empty as long as it has not."""
+        """Why the slot ended by itself, such as its lifetime; empty until then."""
         self.left: str | None = None
-        """What it, or a slot before it, has left in its place that cannot be removed; known when it is closed."""
+        """What it or an earlier slot left behind and cannot be removed; known when it is closed."""
         self.process_bound: str | None = None
-        """What the agent does to keep the slot's processes few, and how many they may be; None if it was not asked."""
+        """How the agent bounds the slot's processes, and to how many; None if it does not."""
         self._handlers = {"ended"}
         client.on_event("ended", self._expire, slot=number)
 
@@ -63,7 +63,7 @@ class AgentSlot:
     async def open(
         cls, client: AgentClient, fields: Mapping[str, Any], *, exclusive: bool, deadline: float | None = None
     ) -> Self:
-        """Open a slot; fails as the agent says, and closes nothing then."""
+        """Open a slot; raises the agent's error, and then closes nothing."""
         number = client.next_slot()
         try:
             wanted = {"op": "open", "slot": number, "exclusive": exclusive, **fields}
@@ -88,17 +88,17 @@ class AgentSlot:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """What it was opened with."""
+        """The fields it was opened with."""
         return self._fields
 
     @property
     def exclusive(self) -> bool:
-        """Whether nobody else uses the agent."""
+        """Whether the agent serves only this slot."""
         return self._exclusive
 
     @property
     def lost(self) -> str | None:
-        """Why nothing can be asked of it any more; None while something can."""
+        """Why it is lost; None while it is usable."""
         return self._lost or self._suspended or self._client.lost
 
     def _mine(self, header: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,15 +109,15 @@ class AgentSlot:
     async def request(
         self, header: Mapping[str, Any], body: bytes = b"", *, deadline: float | None = None
     ) -> tuple[dict[str, Any], bytes]:
-        """Ask and return the answer; when cancelled, what was asked has been stopped before this returns."""
+        """Send a request and return the answer; when cancelled, return only after the agent has stopped the work."""
         return await self._client.request(self._mine(header), body, deadline=deadline, overdue=self.fail)
 
     async def collect(self, header: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Ask and return the answer with the parts that preceded it."""
+        """Send a request and return the answer with the parts that preceded it."""
         return await self._client.collect(self._mine(header))
 
     async def download(self, header: Mapping[str, Any], limit: int) -> bytes:
-        """Ask for at most `limit` bytes of a file and return them, checked against the hash that comes last."""
+        """Return at most `limit` bytes of a file, checked against the hash that comes last."""
         return await self._client.download(self._mine(header), limit)
 
     async def upload(self, header: Mapping[str, Any], data: bytes) -> None:
@@ -125,11 +125,11 @@ class AgentSlot:
         await self._client.upload(self._mine(header), data)
 
     def notify(self, header: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
-        """Send something that has no answer."""
+        """Send a frame that gets no answer."""
         self._client.notify(self._mine(header), body)
 
     def on_event(self, name: str, handler: EventHandler) -> None:
-        """Call `handler` for every unasked frame of this name and slot."""
+        """Call `handler` for every unsolicited frame of this name and slot."""
         self._handlers.add(name)
         self._client.on_event(name, handler, slot=self._number)
 
@@ -138,12 +138,12 @@ class AgentSlot:
         self.fail(f"it has ended: {header['reason']}")
 
     def suspend(self, reason: str) -> None:
-        """Fail what is being asked of it, and what will be until it has been renewed."""
+        """Fail its pending requests, and further ones until it is renewed."""
         self._suspended = f"the sandbox is lost: {reason}"
         self._client.fail_slot(self._number, self._suspended)
 
     def fail(self, reason: str) -> None:
-        """Give the slot up, and the agent if nobody else uses it."""
+        """Declare the slot lost, and also an agent that serves only this slot."""
         if self._lost is None:
             self._lost = f"the sandbox is lost: {reason}"
         if self._exclusive:
@@ -155,10 +155,10 @@ class AgentSlot:
         """Kill every process of the slot and forget the session; files stay.
 
         Args:
-            state_dir: Private directory for the new session's state; as the slot was opened with if None.
+            state_dir: Private directory for the new session's state; None keeps the one of the opening.
 
         Raises:
-            SandboxLostError: It did not work; the slot is given up.
+            SandboxLostError: That failed; the slot is lost.
         """
         if self._lost is not None:
             raise SandboxLostError(self._lost)
@@ -174,7 +174,7 @@ class AgentSlot:
         self._suspended = None
 
     async def aclose(self) -> None:
-        """End everything of the slot, and the agent if nobody else uses it.
+        """End everything in the slot, and also an agent that serves only this slot.
 
         Raises:
             BackendError: The agent could not end or delete everything.
@@ -201,7 +201,7 @@ class AgentSlot:
 
 
 class Place(Protocol):
-    """What is needed of a host to open a slot in it; `SandboxHost` has it."""
+    """The members of a host that opening a slot needs; `SandboxHost` has them."""
 
     workspace: str
     environment: Mapping[str, str]
@@ -209,15 +209,15 @@ class Place(Protocol):
     state_dir: str | None
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return what the place asks of its slot."""
+        """Return the host's fields for its slot."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRequest:
-    """What one sandbox asks of the agent that is to serve it.
+    """What one sandbox requires of its agent.
 
-    `environment` is what every command finds, whatever the backend; the times are the backend's.
+    `environment` has the variables of every command, whatever the backend; the times are the backend's.
     """
 
     spec: SandboxSpec
@@ -226,18 +226,18 @@ class SlotRequest:
     setup_timeout: float
     patience: float
     processes: int
-    """Processes and threads that it may have at a time."""
+    """The limit of processes and threads."""
 
     def hello(self) -> dict[str, Any]:
-        """Return what the agent as a whole is told."""
+        """Return the settings of the agent as a whole."""
         limits = {"core": 0}
         if self.spec.file_size_mb is not None:
             limits["file_size"] = self.spec.file_size_mb << 20
-        # An allowlist is no less: what is not AF_INET would go past its proxy.
+        # With an allowlist too: sockets other than AF_INET would bypass its proxy.
         return {"marker": self.sandbox_id, "limits": limits, "confine_sockets": self.spec.network != "full"}
 
     def fields(self, place: Place) -> dict[str, Any]:
-        """Return what the slot is opened with."""
+        """Return the fields for opening the slot."""
         return {
             "workspace": place.workspace,
             "state_dir": place.state_dir,
@@ -257,10 +257,10 @@ class SlotRequest:
         }
 
     async def greet(self, stream: AgentStream, *, marker: str | None = None) -> AgentClient:
-        """Send the agent's program into a waiting Python; what it starts carries `marker`, the sandbox's id if None.
+        """Send the agent's program to a waiting Python; its processes carry `marker`, or the sandbox's id if None.
 
         Raises:
-            SandboxRefusedError: The network is to be limited, and the agent cannot keep commands from other sockets.
+            SandboxRefusedError: The network must be limited, but the agent cannot keep commands from other sockets.
         """
         hello = {**self.hello(), **({} if marker is None else {"marker": marker})}
         client = await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
@@ -290,4 +290,4 @@ class SlotRequest:
         try:
             return await AgentSlot.open(client, self.fields(place), exclusive=exclusive, deadline=self.setup_timeout)
         except OSError as error:
-            raise BackendError(f"the agent started, and cannot prepare the sandbox: {error}") from error
+            raise BackendError(f"the agent started but cannot prepare the sandbox: {error}") from error

@@ -1,7 +1,7 @@
-"""The caller's end of copies: files and trees between this machine and a sandbox, in constant memory.
+"""The caller's side of copies: files and trees between this machine and a sandbox, in constant memory.
 
-The sandbox is asked for one piece after another, a few at a time, so that the slower end sets the pace and other
-requests go on in between. Reading and writing is done in threads.
+Pieces are requested one after another, a few at a time, so that the slower side sets the pace and other
+requests run in between. Files are read and written in threads.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from hermes_sandbox.agent.wire import FrameError
 from hermes_sandbox.protocol.archives import TarWriter
 
 _WINDOW: Final = 4
-"""Pieces that are asked for or sent before the first of them is answered."""
+"""Pieces in flight: requested or sent, and not answered."""
 _OMISSIONS: Final = 100_000
-"""Entries that a copy may leave out."""
+"""Entries that a copy may omit."""
 _OMITTED_SIZE: Final = 16 << 20
 """Characters of their paths and reasons."""
 _ENTRY_SIZE: Final = 4096
-"""Bytes that an entry takes on a disk besides its content."""
+"""Bytes that an entry counts besides its content."""
 T = TypeVar("T")
 
 
 _DROP: Final = 60.0
-"""Seconds in which the other side must have ended a copy."""
+"""Seconds in which the sandbox must end a copy."""
 
 
 class Requests(Protocol):
-    """What is needed of a slot: requests, answered in the order in which they are made."""
+    """The methods needed of a slot: requests that are answered in order."""
 
     async def request(
         self, header: dict[str, Any], body: bytes = b"", *, deadline: float | None = None
     ) -> tuple[dict[str, Any], bytes]:
-        """Ask and return the answer."""
+        """Send a request and return the answer."""
         ...
 
 
 class _Omissions(list[tuple[str, str]]):
-    """What is left out of a copy; held in memory, and what it lists is the sandbox's choice."""
+    """The omissions of a copy. Bounded: they are held in memory, and the sandbox decides how many there are."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Omissions(list[tuple[str, str]]):
         self._size = 0
 
     def append(self, omission: tuple[str, str], /) -> None:
-        """Add one, as long as they are few."""
+        """Add an omission; raises `BackendError` if there are too many."""
         super().append(omission)
         self._size += sum(map(len, omission))
         if len(self) > _OMISSIONS or self._size > _OMITTED_SIZE:
@@ -66,7 +66,7 @@ class _Omissions(list[tuple[str, str]]):
 
 
 class _Copy:
-    """One copy that an agent has under way."""
+    """One copy in progress at an agent."""
 
     def __init__(self, agent: Requests, path: str) -> None:
         self.path = path
@@ -77,19 +77,19 @@ class _Copy:
     async def ask(
         self, op: str, body: bytes = b"", *, deadline: float | None = None, **fields: Any
     ) -> tuple[dict[str, Any], bytes]:
-        """Ask about it; errors name the path as the caller did."""
+        """Send a request about it; errors name the path as the caller did."""
         try:
             return await self._agent.request({"op": op, "copy": self._name, **fields}, body, deadline=deadline)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path) from None
 
     async def prepare(self, **fields: Any) -> bool:
-        """Have it prepared at the other side; returns whether it is of a single file."""
+        """Prepare it in the sandbox; returns whether it is a single file."""
         answer, _ = await self.ask("pack", path=self.path, **fields)
         return answer.get("single") is True
 
     async def pieces(self) -> AsyncGenerator[tuple[str, bytes], None]:
-        """Yield what is sent until the end, each with the hash of all of it, which is known at the end only."""
+        """Yield the pieces, each with the hash of the whole, which is known only with the last piece."""
         while True:
             while len(self._waiting) < _WINDOW:
                 self._waiting.append(asyncio.ensure_future(self.ask("take")))
@@ -99,34 +99,34 @@ class _Copy:
                 return
 
     async def give(self, piece: bytes) -> None:
-        """Send a piece, when there is room for it."""
+        """Send a piece, once there is room for it."""
         if len(self._waiting) == _WINDOW:
             await self._waiting.popleft()
         self._waiting.append(asyncio.ensure_future(self.ask("give", piece)))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent has been taken."""
+        """Wait until all sent pieces are confirmed."""
         while self._waiting:
             await self._waiting.popleft()
 
     async def drop(self) -> None:
-        """End it at the other side, whatever state it is in."""
+        """End it in the sandbox, whatever its state."""
         for waiting in self._waiting:
             waiting.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
-        # Whoever copies cannot be cancelled here, so this must end by itself, whatever the agent has become.
+        # This cannot be cancelled, so it must end by itself, whatever state the agent is in.
         with contextlib.suppress(SandboxLostError):
             await self.ask("drop", deadline=_DROP)
 
 
 @contextlib.asynccontextmanager
 async def _copy(agent: Requests, path: str, ends: Callable[[], None]) -> AsyncIterator[_Copy]:
-    """Name a copy that is ended at both sides in any case; `ends` closes this one's."""
+    """Provide a copy that is ended on both sides in any case; `ends` closes this side."""
     copy = _Copy(agent, path)
     try:
         yield copy
     except FrameError as error:
-        raise BackendError(f"what the sandbox sent is no copy of {path}: {error}") from error
+        raise BackendError(f"the copy of {path} is corrupt: {error}") from error
     finally:
         await run_uncancelled(_end(copy, ends))
 
@@ -139,7 +139,7 @@ async def _end(copy: _Copy, ends: Callable[[], None]) -> None:
 
 
 def _apart(work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
-    # To its end, because it works on what would otherwise be closed under its feet after a cancellation.
+    # Uncancelled, because a cancellation would close the files that the thread works on.
     return run_uncancelled(asyncio.to_thread(work, *arguments))
 
 
@@ -158,7 +158,7 @@ async def upload(agent: Requests, source: Path, path: str) -> Transfer:
 
 
 class _BoundedUnpacker(Unpacker):
-    """Writes no more than it may: how much comes is the sandbox's choice."""
+    """Writes at most `max_bytes`: the sandbox decides how much it sends."""
 
     def __init__(self, place: Path, path: str, max_bytes: int | None) -> None:
         super().__init__(place)
@@ -167,22 +167,22 @@ class _BoundedUnpacker(Unpacker):
         self._taken = 0
 
     def directory(self, name: str, mode: int, mtime: int) -> None:
-        """Make a directory, where it still may."""
+        """Make a directory, within the limit."""
         self._take(_ENTRY_SIZE)
         super().directory(name, mode, mtime)
 
     def file(self, name: str, mode: int, mtime: int, size: int) -> None:
-        """Begin a file, where it still may."""
+        """Begin a file, within the limit."""
         self._take(_ENTRY_SIZE)
         super().file(name, mode, mtime, size)
 
     def data(self, piece: memoryview) -> None:
-        """Write bytes, where it still may."""
+        """Write bytes, within the limit."""
         self._take(len(piece))
         super().data(piece)
 
     def symlink(self, name: str, target: str, mtime: int) -> None:
-        """Make a symlink, where it still may."""
+        """Make a symlink, within the limit."""
         self._take(_ENTRY_SIZE)
         super().symlink(name, target, mtime)
 
@@ -194,7 +194,7 @@ class _BoundedUnpacker(Unpacker):
 
 async def download(agent: Requests, path: str, target: Path, *, max_bytes: int | None = None) -> Transfer:
     """Copy a file or a directory out of the sandbox."""
-    # The last symlink is not followed: an earlier download may have brought it.
+    # A symlink at the end is not followed: an earlier download may have made it.
     place = Path(os.path.abspath(target))  # noqa: PTH100, ASYNC240 - resolve() would follow it
     unpacker = _BoundedUnpacker(place, path, max_bytes)
     unpacker.skipped = _Omissions(path)
@@ -212,9 +212,9 @@ async def download(agent: Requests, path: str, target: Path, *, max_bytes: int |
 async def archive(
     agent: Requests, paths: Sequence[str], target: Path, *, max_bytes: int | None, max_entries: int | None
 ) -> Transfer:
-    """Write files and directories of the sandbox to an archive; what a limit keeps out is listed, one by one."""
+    """Write files and directories of the sandbox to an archive; entries beyond a limit are listed one by one."""
     if min(max_bytes or 0, max_entries or 0) < 0:
-        raise ValueError(f"max_bytes and max_entries cannot be negative, found {max_bytes} and {max_entries}")
+        raise ValueError(f"max_bytes and max_entries: expected 0 or more, got {max_bytes} and {max_entries}")
     writer = TarWriter(Path(target), max_bytes=max_bytes, max_entries=max_entries)
     writer.omissions = _Omissions(", ".join(paths)[:1000])
     try:
@@ -244,7 +244,7 @@ async def _add(agent: Requests, path: str, writer: TarWriter) -> None:
 
 
 def _require_room(place: Path, *, single: bool) -> None:
-    """Raise at once where the last step of a copy would fail."""
+    """Raise early if the last step of a copy would fail."""
     if single and place.is_dir() and not place.is_symlink():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
     if not single and place.is_symlink():

@@ -1,4 +1,4 @@
-"""Work on as much as a sandbox says there is, without keeping the event loop from everybody else."""
+"""Processes lists whose length a sandbox decides, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 async def in_turns(function: Callable[[T], R], items: Iterable[T], *, at_once: int = 1000) -> list[R]:
-    """Return what a function makes of each item; after so many of them the event loop does what else there is."""
+    """Apply a function to each item; after every few items, let the event loop do other work."""
     made: list[R] = []
     rest = iter(items)
     while batch := list(islice(rest, at_once)):

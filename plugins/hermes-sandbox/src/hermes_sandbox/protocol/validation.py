@@ -1,4 +1,4 @@
-"""What callers give: checked before it is sent, so that a refusal names what was wrong."""
+"""Checks callers' arguments before they are sent, so that an error names what is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def encode_text(text: str, what: str) -> bytes:
-    """Return text as the bytes a process gets: UTF-8, with bytes that were not UTF-8 restored."""
+    """Encode text for a process: UTF-8, with bytes that were not UTF-8 restored."""
     try:
         data = text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
@@ -22,7 +22,7 @@ def encode_text(text: str, what: str) -> bytes:
 
 
 def check_path(path: str) -> str:
-    """Return a path that the operating system can take."""
+    """Return a path that the operating system accepts."""
     if not path:
         raise FileNotFoundError(2, "No such file or directory", path)
     encode_text(path, "a path")
@@ -30,16 +30,16 @@ def check_path(path: str) -> str:
 
 
 def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables that bash can take."""
+    """Return environment variables that bash accepts."""
     for name, value in variables.items():
         if not _NAME.fullmatch(name):
-            raise ValueError(f"an environment variable is letters, digits and '_', found {name!r}")
+            raise ValueError(f"expected an environment variable of letters, digits and '_', got {name!r}")
         encode_text(value, f"the variable {name}")
     return dict(variables)
 
 
 def check_timeout(seconds: float) -> float:
-    """Return a number of seconds that a clock can be set to."""
-    if not 0 <= seconds < _TIMEOUT_MAX:  # a number that is none fails this too
-        raise ValueError(f"a timeout is a number of seconds from 0 to below {_TIMEOUT_MAX:g}, found {seconds!r}")
+    """Return a number of seconds that is valid as a timeout."""
+    if not 0 <= seconds < _TIMEOUT_MAX:  # NaN fails this too
+        raise ValueError(f"timeout: expected seconds from 0 to below {_TIMEOUT_MAX:g}, got {seconds!r}")
     return seconds

@@ -1,7 +1,7 @@
-"""What a backend for machines that can be told to run commands is written with.
+"""The base of backends for other machines that can run commands.
 
-Such a backend subclasses `MachineBackend`, brings a `Link` to its machines, and extends `MachineOptions`. One that
-carries frames itself reads them with `decode_header`.
+Such a backend subclasses `MachineBackend`, implements `Link` to its machines, and extends `MachineOptions`. One that
+transports frames itself reads them with `decode_header`.
 """
 
 from __future__ import annotations

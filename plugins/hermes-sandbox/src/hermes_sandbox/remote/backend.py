@@ -1,4 +1,4 @@
-"""The base class of backends whose sandboxes are on machines that can be told to run commands."""
+"""The base class of backends whose sandboxes are on other machines that can run commands."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class MachineBackend(AgentBackend):
 
     @abstractmethod
     async def connect(self) -> Link:
-        """Return a link of its own for one new place, to a machine that the backend chooses.
+        """Return a new link for one new host, to a machine that the backend chooses.
 
         Raises:
-            BackendError: There is no machine for it now.
+            BackendError: No machine is available now.
         """
 
     async def connect_again(self, lost: Link) -> Link:
-        """Return a link to the same machine, to remove what is there; any other where all of them are one machine's."""
+        """Return a new link to the machine of a lost one, to remove what is left there."""
         del lost
         return await self.connect()
 
     @abstractmethod
     def reach(self, handle: Mapping[str, Any]) -> contextlib.AbstractAsyncContextManager[Sequence[Link]]:
-        """Provide a link to each machine on which the sandbox of `handle` may be, for as long as the context lasts.
+        """Provide a link to each machine on which the sandbox of `handle` may be, for the time of the context.
 
-        No link is success: then there is nothing left to remove.
+        No link means success: there is nothing left to remove.
 
         Raises:
             BackendError: One of them cannot be reached.
@@ -64,17 +64,17 @@ class MachineBackend(AgentBackend):
 
     @abstractmethod
     def address(self) -> Mapping[str, Any]:
-        """Return what `reach` has to know of the present way to the machines; becomes part of handles."""
+        """Return what `reach` needs to know to find the machines; it becomes part of handles."""
 
     def provenance_of(self, link: Link) -> Mapping[str, Any]:
-        """Return what is recorded of the machine with every rollout there."""
+        """Return the provenance of a link's machine, recorded with every rollout there."""
         del link
         return self.address()
 
     def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the handle of a sandbox whose machine has been chosen, by what is recorded of that machine.
+        """Return the handle of a sandbox after its machine was chosen, given the machine's provenance.
 
-        Called before anything of the sandbox is there; a handle that differs is written to its lease first.
+        Called before anything of the sandbox exists; a handle that differs is written to its lease first.
         """
         del provenance
         return handle
@@ -94,7 +94,7 @@ class MachineBackend(AgentBackend):
             )
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Those of isolation `none` do, unless each is to have an agent of its own."""
+        """Tell whether sandboxes of this spec share an agent: those of isolation `none`, by `slots_per_agent`."""
         return spec.isolation == "none" and self.options.slots_per_agent > 1
 
     async def probe(self, spec: SandboxSpec) -> None:
@@ -105,7 +105,7 @@ class MachineBackend(AgentBackend):
         except SandboxRefusedError:
             raise
         except (BackendError, SandboxLostError) as error:
-            # A hint tells of a failure that has nothing to do with the level: an engine that is down, a full disk.
+            # An error with a hint has nothing to do with the level: an engine that is down, a full disk.
             if spec.isolation == "none" or error.hint is not None:
                 raise
             raise SandboxRefusedError(
@@ -117,17 +117,17 @@ class MachineBackend(AgentBackend):
 
     @property
     def place_name(self) -> str:
-        """What messages call all the machines together."""
+        """The machines together, as messages name them."""
         return f"the machines of backend {self.declaration.name!r}"
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the machine and the directory; the way there is in the backend's options."""
+        """Return the machine and the directory; the backend's options say how to get there."""
         del spec
         root = f"{self.options.root_dir.rstrip('/')}/{_PREFIX}{sandbox_id}"
         return {"sandbox_id": sandbox_id, **self.address(), "root": root}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Find a machine fit; a link of its own for a sandbox that shares nothing."""
+        """Make a host on a machine, with its own link for a sandbox that shares nothing."""
         handle = self.handle(spec, sandbox_id)
         if self.shares(spec):
             return self._share(spec, handle)
@@ -178,13 +178,13 @@ class MachineBackend(AgentBackend):
         return RemoteHost(link, machine, self.options, provenance=provenance, mark=uuid.uuid4().hex[:16])
 
     async def look(self, link: Link) -> Machine:
-        """Return what is known of a link's machine, which is looked at once."""
+        """Return the facts about a link's machine, which is probed once."""
         if link.name not in self._machines:
             self._machines[link.name] = await probe_host(link, self.options)
         return self._machines[link.name]
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Kill and delete what a killed process left behind, wherever it may be."""
+        """Kill the processes and delete the files that a killed process left behind, on whichever machine."""
         root, sandbox_id = handle["root"], handle["sandbox_id"]
         if root.rpartition("/")[2] != f"{_PREFIX}{sandbox_id}":
             raise BackendError(f"{root} is not the directory of sandbox {sandbox_id}; nothing was deleted")

@@ -1,4 +1,4 @@
-"""The command lines that start an agent on the machine: plain, or as the first process inside bubblewrap."""
+"""The command lines that start an agent on the machine: plain, or as first process inside bubblewrap."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _NOBODY: Final = 65534
 
 
 def agent_argv(python: str) -> list[str]:
-    """Return the argv of a waiting agent without a line break, which not every login shell keeps in quotes."""
+    """Return the argv of a waiting agent, without line breaks, which some login shells lose even in quotes."""
     *flags, loader = PYTHON_FLAGS
     return [python, *flags, f"exec(bytes.fromhex('{loader.encode().hex()}'))"]
 
 
 def start_command(argv: Sequence[str], sandbox_id: str) -> str:
-    """Return the command that starts a program with nothing of the account's environment."""
+    """Return the command that starts a program without the account's environment."""
     variables = {"PATH": ENVIRONMENT["PATH"], "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{sandbox_id}.0"}
     return "cd / && exec " + shlex.join(["env", "-i", *(f"{key}={value}" for key, value in variables.items()), *argv])
 
 
 def account_inside(machine: Machine) -> tuple[int, int]:
-    """Return user and group of what runs inside bubblewrap: the login's, but never root."""
+    """Return user and group of programs inside bubblewrap: the login's, but never root."""
     return (machine.uid, machine.gid) if machine.uid else (_NOBODY, _NOBODY)
 
 
 def bwrap_argv(argv: Sequence[str], root: str, machine: Machine, *, network: bool, frozen: bool) -> list[str]:
-    """Return the argv that runs a program in namespaces of its own, with the directories of `root` as its own."""
+    """Return the argv that runs a program in new namespaces, with the directories of `root`."""
     if not machine.bwrap:
         raise SandboxRefusedError(
             f"isolation 'bwrap' needs the program bwrap on {machine.name}", hint="`apt-get install bubblewrap` there"

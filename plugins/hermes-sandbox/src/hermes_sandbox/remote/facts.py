@@ -1,4 +1,4 @@
-"""What the machine has, as it says itself, and what follows from that."""
+"""Facts about a machine, as it reports them, and checks of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BASH: Final = (4, 4)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine that has been looked at. `links` are the directories of / that /usr may have swallowed."""
+    """A probed machine. `links` are the directories of / that may be symlinks into /usr."""
 
     name: str
     uid: int
@@ -33,13 +33,13 @@ class Machine:
 
     @property
     def python_prefix(self) -> str | None:
-        """Directory that a Python outside /usr needs, or None."""
+        """The directory to show for a Python outside /usr, or None."""
         prefix = PurePosixPath(self.python_real).parents[1]
         return None if prefix.parts[:2] in {("/", "usr"), ("/",)} else str(prefix)
 
 
 def script(name: str) -> bytes:
-    """Return a program of this folder that runs on the machine."""
+    """Return the text of a program of this folder that runs on the machine."""
     return (resources.files("hermes_sandbox.remote") / name).read_bytes()
 
 
@@ -49,7 +49,7 @@ def shell(*arguments: str) -> str:
 
 
 async def probe_host(link: Link, options: MachineOptions) -> Machine:
-    """Ask the machine once what it has; raises `SandboxRefusedError` for what is missing."""
+    """Ask the machine for its facts; raises `SandboxRefusedError` for what is missing."""
     command = shell(options.root_dir, options.bash, options.python or "")
     answer = await link.run(command, script("facts.sh"), timeout=options.setup_timeout)
     before, found, text = answer.output.decode(errors="replace").partition(_BEGIN)
@@ -122,7 +122,7 @@ async def make_directories(link: Link, root: str, when: str, account: Sequence[s
 
 
 async def sweep(link: Link, python: str, sandbox_id: str, root: str, *, delete: bool, timeout: float) -> None:
-    """End what carries the sandbox's marker and delete its directory; nothing to do is success."""
+    """End the processes with the sandbox's mark and delete its directory; nothing to do is success."""
     command = shlex.join(["exec", python, "-I", "-S", "-E", "-", sandbox_id, root, "delete" if delete else "keep"])
     answer = await link.run(command, script("sweep.py"), timeout=timeout)
     if answer.status != 0:

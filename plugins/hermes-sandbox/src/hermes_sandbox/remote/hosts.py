@@ -1,4 +1,4 @@
-"""The places on the machine: one link with one agent, for one sandbox or for many."""
+"""Hosts on another machine: one link with one agent, for one sandbox or for many."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hermes_sandbox.remote.options import MachineOptions
 Again = Callable[[Link], Awaitable[Link]]
 """Returns a new link to the machine of one that is lost."""
 _GRACE: Final = 6.0
-"""Seconds an agent gets to end everything by itself; it gives up after five."""
+"""Seconds that an agent gets to end everything by itself; it gives up after five."""
 
 
 class RemoteHost(SandboxHost):
-    """A link with an agent that runs as the account's user; its slots bring their own directories."""
+    """A link with an agent that runs as the account's user; each slot has its own directories."""
 
     def __init__(
         self, link: Link, machine: Machine, options: MachineOptions, *, provenance: Mapping[str, Any], mark: str
@@ -46,11 +46,11 @@ class RemoteHost(SandboxHost):
         return self._agent.stream
 
     async def stop_all(self) -> None:
-        """End the agent's input, on which it ends everything; what outlives it is its sandboxes' to find."""
+        """Close the agent's input, on which it ends everything; its sandboxes find the survivors."""
         await self._end_agent()
 
     async def _end_agent(self) -> bool:
-        """Return whether it ended by itself, and well; hangs up when it did not end at all."""
+        """End the agent; tell whether it ended by itself, and well. Closes the link if it did not end."""
         agent, self._agent = self._agent, None
         if agent is None:
             return True
@@ -61,12 +61,12 @@ class RemoteHost(SandboxHost):
         return well
 
     async def destroy(self) -> None:
-        """Hang up."""
+        """Close the link."""
         await self._link.aclose()
 
 
 class RemotePlainHost(RemoteHost):
-    """The same for one sandbox, with directories of its own."""
+    """A link with an agent for one sandbox, with its own directories."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class RemotePlainHost(RemoteHost):
         self._made = True
 
     async def start_agent(self) -> AgentStream:
-        """Start the agent; a command can have destroyed the directories since the last one."""
+        """Start the agent; a command may have destroyed the directories since the last one."""
         if self._lost_track:
             raise SandboxLostError(
                 "the agent was killed; not everything it started can be found",
                 hint="--isolation bwrap keeps what runs in a sandbox together",
             )
-        # A new one for every agent: what a command has put into the last one cannot pass for saved state.
+        # A new one for every agent: files that a command put into the old one cannot pass for saved state.
         self.state_dir = f"{self._root}/state-{os.urandom(8).hex()}"
         if not self._made:
             await make_directories(self._link, self._root, "again", self._account(), self._options)
@@ -110,13 +110,13 @@ class RemotePlainHost(RemoteHost):
         return await super().start_agent()
 
     async def stop_all(self) -> None:
-        """End the agent; what outlives one that was killed is found by its mark."""
+        """End the agent; survivors of a killed one are found by its mark."""
         if not await self._end_agent():
             self._lost_track = True
             await self._sweep(delete=False)
 
     async def destroy(self) -> None:
-        """Delete the directories and hang up."""
+        """Delete the directories and close the link."""
         try:
             await self._sweep(delete=True)
         finally:
@@ -134,11 +134,11 @@ class RemotePlainHost(RemoteHost):
 
 
 class RemoteBubblewrapHost(RemotePlainHost):
-    """The same inside bubblewrap, where nothing outlives the namespace."""
+    """A link with an agent inside bubblewrap, where no process outlives the namespace."""
 
     is_recoverable = True
     network = True
-    """Whether the machine's network is seen inside."""
+    """Whether the sandbox has the machine's network."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class RemoteBubblewrapHost(RemotePlainHost):
         return (str(uid), str(gid))
 
     def _argv(self) -> list[str]:
-        # Inside, where nothing of the last agent is left.
+        # Inside the namespace, where nothing of the last agent is left.
         self.state_dir = f"{STATE}/state"
         inner = agent_argv(self._machine.python)
         return bwrap_argv(inner, self._root, self._machine, network=self.network, frozen=self._frozen)
@@ -172,6 +172,6 @@ class RemoteBubblewrapHost(RemotePlainHost):
         self._frozen = True
 
     async def stop_all(self) -> None:
-        """End the first process; nothing outlives it."""
+        """End the first process of the namespace; no other outlives it."""
         await super().stop_all()
         self._lost_track = False

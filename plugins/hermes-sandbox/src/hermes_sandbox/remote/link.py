@@ -1,4 +1,4 @@
-"""The way to a machine, as everything else here sees it."""
+"""The connection to another machine, as backends provide it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_sandbox.protocol.client import AgentStream
 
 @dataclass(frozen=True, slots=True)
 class CompletedCommand:
-    """What a program on the machine did; status -1 when the link was lost before it was known."""
+    """The result of a program on the machine; its status is -1 if the link was lost before it was known."""
 
     status: int
     output: bytes
@@ -27,7 +27,7 @@ class RemoteProgram(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether its end is known, good or bad."""
+        """Whether it is known to have ended."""
         ...
 
     async def wait(self, seconds: float) -> bool:
@@ -43,25 +43,25 @@ class Link(Protocol):
 
     @property
     def name(self) -> str:
-        """The machine as messages name it; two links to one machine have the same."""
+        """The machine's name in messages; the same for two links to one machine."""
         ...
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used, as far as is known."""
+        """Whether it is usable, as far as is known."""
         ...
 
     async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
         """Run a program to its end, with `data` as its input; `timeout` is in seconds.
 
         Raises:
-            SandboxLostError: The link went, or it takes too long.
+            SandboxLostError: The link was lost, or the program takes too long.
             BackendError: The program cannot be started.
         """
         ...
 
     async def start(self, command: str) -> RemoteProgram:
-        """Start a program that talks to the caller until its input ends."""
+        """Start a program that communicates with the caller until its input ends."""
         ...
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""One sandbox's share of a link: a slot for its commands, and one that holds its home."""
+"""One sandbox's share of a link: a slot for its commands, and one for its home."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 class SharedSlot(SharedHost):
-    """A directory on the machine, and a slot of an agent that others use too.
+    """A directory on the machine, and a slot of a shared agent.
 
-    Its home is a directory beside the workspace, held by a slot of its own, so that the agent makes and deletes both
-    without a process more. `locate` learns, from what is recorded of its place, where they will be before they are;
-    `remove` deletes them when the agent has gone.
+    Its home is a directory beside the workspace, with a slot of its own, so that the agent makes and deletes both
+    without another process. `locate` is called with the host's provenance before the directories exist;
+    `remove` deletes them after the agent was lost.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SharedSlot(SharedHost):
         remove: Callable[[], Awaitable[None]],
         locate: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
     ) -> None:
-        # Limits of file sizes are the agent's, so those who share one must agree on them.
+        # Limits of file sizes apply to the whole agent, so sandboxes that share one must agree on them.
         key = spec.file_size_mb
         super().__init__(agents, key, make_host, limit=limit, describe=self._fields_of)
         self.workspace = root
@@ -50,15 +50,15 @@ class SharedSlot(SharedHost):
         return {"workspace": self.workspace, "own_directory": True, "env": {**ENVIRONMENT, **own, **self._spec.env}}
 
     async def admit(self, request: SlotRequest) -> None:
-        """Wait for a seat, and tell where it is."""
+        """Wait for a seat, and call `locate` with where it is."""
         await super().admit(request)
         if self._seat is not None and self._locate is not None:
             await self._locate(self._seat.host.provenance)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Open both slots, or end all that runs in the present one."""
-        # `remove` finds it by its name when an agent that was killed cannot delete it. Nobody knows that name before it
-        # is there: where the workspaces lie, others may write.
+        """Open both slots, or end everything in the current one."""
+        # `remove` finds it by its name if a killed agent cannot delete it. The name is unknown before the directory
+        # exists: other users may write to the parent of the workspaces.
         self.state_dir = f"{self.workspace}.state-{os.urandom(8).hex()}"
         slot = await super().serve(request, previous)
         if previous is None:
@@ -77,11 +77,11 @@ class SharedSlot(SharedHost):
         finally:
             if home is not None:
                 await home.aclose()
-            # Also when it went before it had answered: what it had made by then is there.
+            # Also if it was lost before it answered: what it had made by then exists.
             self._lost = self._seat is not None and self._seat.client.lost is not None
 
     async def destroy(self) -> None:
-        """Give the share back; what a lost agent has left is removed by another way."""
+        """Give the seat back; what a lost agent has left is removed by another link."""
         try:
             await super().destroy()
         finally:

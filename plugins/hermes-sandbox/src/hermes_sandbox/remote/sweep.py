@@ -1,4 +1,4 @@
-"""Runs on the machine: ends what carries a sandbox's marker and deletes its directory. Standard library, Python 3.8."""
+"""Runs on the machine: ends processes with a sandbox's mark, deletes its directory. Standard library, Python 3.8."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LOOKS = 200
-"""After which a crowd that has no bound, and so outruns whoever stops it, is killed as far as it is known."""
+"""Rounds after which a crowd without a bound, which forks faster than it is stopped, is killed as far as known."""
 _MANY = 1 << 30
 _PATIENCE = 2.0
-"""Seconds without progress after which what is being killed counts as unkillable."""
+"""Seconds without progress after which processes count as unkillable."""
 
 
 class Process(NamedTuple):
-    """What can be seen of a process."""
+    """The visible facts of a process."""
 
     parent: int
     name: bytes
-    """Of a process of this user that hides its environment, as an agent does; empty of others."""
+    """The name of a process of this user that hides its environment, as an agent does; empty for others."""
     environment: bytes
     place: str
 
@@ -34,7 +34,7 @@ def look(folder: Path) -> Process | None:
         state, parent, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         environment = name = b""
         place = ""
-        # Neither is shown of another user's process or of an agent, nor anything of one that has just been started.
+        # Neither is visible for another user's process or an agent, and nothing for a process that was just started.
         try:
             environment = b"\0" + (folder / "environ").read_bytes()
         except PermissionError:
@@ -48,14 +48,14 @@ def look(folder: Path) -> Process | None:
 
 
 def own_name(folder: Path) -> bytes:
-    """Return the name of a process that this one may signal; nothing of others, which could not be ended."""
+    """Return the name of a process that this one may signal; empty for others, which could not be ended."""
     lines = (folder / "status").read_bytes().splitlines()
     fields = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
     return fields[b"Name"] if os.geteuid() in {0, int(fields[b"Uid"].split()[0])} else b""
 
 
 def belongs(process: Process, sandbox: str, root: str) -> bool:
-    """Tell whether a process is the sandbox's: by its marker or home, else by its name or directory."""
+    """Tell whether a process is the sandbox's: by its mark or home, else by its name or directory."""
     if b"\0HERMES_SANDBOX=" in process.environment:
         marks = (b"\0HERMES_SANDBOX=" + sandbox.encode() + b".", b"\0HOME=" + os.fsencode(root) + b".home\0")
         return any(mark in process.environment for mark in marks)
@@ -65,13 +65,13 @@ def belongs(process: Process, sandbox: str, root: str) -> bool:
 
 
 def groups_of(sandbox: str) -> list[Path]:
-    """Return the control groups that the agent has made for the sandbox."""
+    """Return the control groups that the agent made for the sandbox."""
     name = f"hermes-sandbox-{sandbox}"
     return [Path(top, name) for top, names, _ in os.walk("/sys/fs/cgroup") if name in names]
 
 
 def members(sandbox: str, root: str, groups: list[Path]) -> set[int]:
-    """Return the sandbox's processes, with all that they started."""
+    """Return the sandbox's processes and their descendants."""
     looks = ((int(folder.name), look(folder)) for folder in Path("/proc").iterdir() if folder.name.isdigit())
     table = {pid: process for pid, process in looks if process is not None}
     found = {pid for pid, process in table.items() if belongs(process, sandbox, root)}
@@ -93,7 +93,7 @@ def signal_all(pids: set[int], number: int) -> None:
 
 
 def stop_and_kill(sandbox: str, root: str, groups: list[Path]) -> set[int]:
-    """Stop them until a look finds nobody new, and only then kill them: killed before, they would make room."""
+    """Stop them until a round finds no new one, and only then kill them: earlier, it would make room to fork."""
     stopped: set[int] = set()
     for _ in range(_LOOKS):
         new = members(sandbox, root, groups) - stopped
@@ -106,7 +106,7 @@ def stop_and_kill(sandbox: str, root: str, groups: list[Path]) -> set[int]:
 
 
 def kill_all(sandbox: str, root: str, groups: list[Path]) -> bool:
-    """Kill until two looks in a row find nothing: what is born during a look is seen in the next."""
+    """Kill until two rounds in a row find nothing: a process born during a round is seen in the next."""
     for group in groups:
         with contextlib.suppress(OSError):
             (group / "pids.max").write_text("0")
@@ -123,7 +123,7 @@ def kill_all(sandbox: str, root: str, groups: list[Path]) -> bool:
 
 
 def remove(groups: list[Path]) -> bool:
-    """Remove the groups, and tell whether they have gone; the dead are torn down after they have left the list."""
+    """Remove the groups, and tell whether they are gone; the kernel removes dead processes after it unlists them."""
     end = time.monotonic() + _PATIENCE
     while groups and time.monotonic() < end:
         for group in groups:
@@ -137,7 +137,7 @@ def remove(groups: list[Path]) -> bool:
 
 
 def states_of(root: str) -> list[str]:
-    """Return the directories with its sessions' saved state; what another user has called so is none of them."""
+    """Return the directories with its sessions' saved state, but none of another user."""
     found = []
     for path in Path(root).parent.glob(Path(root).name + ".state-*"):
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ def delete(*places: str) -> int:
 
 
 def main() -> None:
-    """Arguments: the sandbox's id, its directory, and "delete" when that shall go too."""
+    """Arguments: the sandbox's id, its directory, and "delete" to delete that too."""
     sandbox, root, directory = sys.argv[1:4]
     groups = groups_of(sandbox)
     if not kill_all(sandbox, root, groups):

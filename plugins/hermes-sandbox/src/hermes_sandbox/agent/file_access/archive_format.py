@@ -130,7 +130,7 @@ class EntryReader:
         if not self._ended or self._head:
             raise FrameError("a copy ended before it was complete")
         if found != sha256:
-            raise FrameError(f"a copy was damaged on its way: wanted {sha256}, found {found}")
+            raise FrameError(f"a copy was damaged in transit: expected hash {sha256}, got {found}")
 
     def _content(self, part: memoryview) -> None:
         if self._single:

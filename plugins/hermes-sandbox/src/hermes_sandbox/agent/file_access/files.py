@@ -152,7 +152,7 @@ class Upload:
     def commit(self, sha256: str) -> dict[str, Any]:
         """Put the file in its place if its content is what was sent."""
         if self._digest.hexdigest() != sha256:
-            raise OSError(errno.EIO, "The content was damaged on its way", str(self._path))
+            raise OSError(errno.EIO, "The content was damaged in transit", str(self._path))
         with contextlib.suppress(PermissionError):
             os.fchown(self._fd, *self._owner)
         os.fchmod(self._fd, self._keep if self._mode is None else self._mode)
