@@ -345,7 +345,7 @@ async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(play):
         opened = []
         outcome = await play("reads", "true", waits, opened=opened, suspect=suspect, sandbox={"lifetime": 1})
         assert told(outcome) == (None, RewardStatus.SKIPPED, False)
-        assert outcome.provenance["sandbox"]["expired"] == "nothing was asked of it for 1 s"
+        assert outcome.provenance["sandbox"]["expired"] == "it was idle for 1 s"
 
 
 async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(play, registry):

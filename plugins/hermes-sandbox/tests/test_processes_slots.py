@@ -142,7 +142,7 @@ async def test_a_slot_with_a_running_process_is_not_idle(folder):
             assert told.get_nowait() == (0, None)
             # One that does not end by itself ends with the agent.
             assert await eventually(lambda: slot.lost is not None, seconds=lifetime + 30)
-            with pytest.raises(SandboxLostError, match="nothing was asked"):
+            with pytest.raises(SandboxLostError, match="it was idle for"):
                 await own.list()
 
         await with_more_time(attempt)

@@ -282,7 +282,7 @@ async def test_an_idle_sandbox_ends_and_its_calls_say_why(tmp_path):
                 idle = await stack.enter_async_context(open_one(lifetime=seconds))
                 await idle.exec(f"touch {begun}; sleep {seconds + 0.3}")
             assert await eventually(lambda: idle.slot.lost is not None, seconds=seconds + 30)
-            with pytest.raises(SandboxLostError, match=re.escape(f"nothing was asked of it for {seconds:g} s")):
+            with pytest.raises(SandboxLostError, match=re.escape(f"it was idle for {seconds:g} s")):
                 await idle.exec("true")
 
     await with_more_time(attempt)

@@ -144,7 +144,7 @@ async def test_an_idle_slot_ends_and_says_why(place):
                 await run(idle, f"touch {begun}; sleep {lifetime + 0.3}; sleep 300 & disown")
             # One that does not end by itself ends with the agent.
             assert await eventually(lambda: idle.lost is not None, seconds=lifetime + 30)
-            with pytest.raises(SandboxLostError, match=rf"nothing was asked of it for {lifetime:g} s"):
+            with pytest.raises(SandboxLostError, match=rf"it was idle for {lifetime:g} s"):
                 await run(idle, "true")
 
         await with_more_time(attempt)
@@ -174,7 +174,7 @@ async def test_an_agent_starts_again_on_the_same_stream(place):
 async def test_a_module_travels_when_it_is_needed(place):
     async with agent() as client:
         await client.request({"op": "module", "name": "travelled"}, b"ANSWER = 42\n")
-        with pytest.raises(ValueError, match="no operation"):
+        with pytest.raises(ValueError, match="unknown operation"):
             await client.request({"op": "no_such_thing"})
 
 

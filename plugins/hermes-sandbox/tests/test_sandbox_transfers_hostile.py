@@ -124,7 +124,7 @@ async def test_a_single_file_of_holes_keeps_nobody_hashing(place):
 
 
 async def test_a_directory_instead_of_a_file_is_refused(place):
-    with pytest.raises(BackendError, match="instead of a file"):
+    with pytest.raises(BackendError, match="expected a record of a file"):
         await fetch(tree_records(), place, single=True)
     assert not place.exists()
 

@@ -1,4 +1,4 @@
-"""Imports the agent's modules from what was sent; nothing in the sandbox is looked at for them."""
+"""Imports the agent's modules from memory, as they were sent, never from files of the sandbox."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 
 class Importer:
-    """Finds and loads the modules that were sent, each as code or as text that is compiled when it is imported."""
+    """Finds and loads the sent modules, each as code or as text that is compiled when it is imported."""
 
     def __init__(self, sent: dict[str, CodeType | str]) -> None:
         self._sent = sent
         self._packages = {name.rpartition(".")[0] for name in sent}
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
-        """Return how to load a module; None for one that is not the agent's."""
+        """Return the spec of a module; None for one that is not the agent's."""
         if name not in self._sent:
             return None
-        loader: Any = self  # ModuleSpec is declared to want `load_module` as well, which no Python from 3.4 on calls
+        loader: Any = self  # ModuleSpec is typed to need `load_module` too, which no Python since 3.4 calls
         return ModuleSpec(name, loader, is_package=name in self._packages)
 
     def create_module(self, _spec: ModuleSpec) -> None:
-        """Have Python make the module as it makes any other."""
+        """Return None: Python creates the module in its usual way."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run a module, and drop what it was made from."""
+        """Run a module, and drop its code or text."""
         name = module.__name__
         code = self._sent.pop(name)
         if isinstance(code, str):
@@ -35,10 +35,10 @@ class Importer:
 
 
 def file_name(module: str) -> str:
-    """Return what tracebacks call the file of a module of the agent."""
+    """Return the file name of an agent's module in tracebacks."""
     return f"<hermes-agent {module.replace('hermes_sandbox.agent.', '', 1).replace('.', '/')}.py>"
 
 
 def install_importer(sent: dict[str, CodeType | str]) -> None:
-    """Have the agent's modules imported from what was sent, before anyone else is asked for them."""
+    """Install the importer in front of all others."""
     sys.meta_path.insert(0, Importer(sent))

@@ -1,4 +1,4 @@
-"""Starting a process with nothing of the agent's: neither its user, nor its descriptors, nor its signals."""
+"""Starts processes that inherit none of the agent's user, descriptors and signal settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hermes_sandbox.agent.processes import read_process, wait_for_own
 
 _PR_SET_NO_NEW_PRIVS = 38
 _OOM_SCORE = 500
-"""Who uses too much memory is found among the commands before the agent is considered."""
+"""The oom_score_adj of commands: when memory runs out, the kernel kills them before the agent."""
 _RAISED = str(_OOM_SCORE).encode()
 _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
@@ -29,18 +29,18 @@ _DEFAULT_SIGNALS = (
     signal.SIGHUP,
     signal.SIGQUIT,
 )
-"""What the agent ignores, or its Python does; a process inherits that."""
+"""Signals that the agent or its Python ignores, which processes would inherit."""
 _PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 _ABOVE = 300
-"""Descriptors are moved above this number when they are in the way of the numbers that a process is to have."""
+"""Descriptors are moved above this number if they occupy a number that a process needs."""
 _GLANCE = 10
-"""Milliseconds between looks at whether a starting process has been stopped."""
+"""Milliseconds between checks whether a starting process was stopped."""
 _PATIENCE = 1.0
-"""Seconds that everything else waits for a process to say that it runs; its own kind can keep it from that."""
+"""Seconds to wait for a process to report that it runs; other processes of its user can delay that."""
 
 
 class ForkRefusedError(BlockingIOError):
-    """The kernel starts no further process for the agent, or for the user that it was to be."""
+    """The kernel refuses to start another process for the agent or for the slot's user."""
 
 
 class Identity(NamedTuple):
@@ -49,10 +49,10 @@ class Identity(NamedTuple):
     uid: int
     gid: int
     processes: int | None = None
-    """How many processes and threads the user may have, where nobody else has this user."""
+    """The limit of processes and threads of the user, if only this slot has the user."""
 
     def take(self) -> None:
-        """Become this user for good; nothing can be gained again by running a program."""
+        """Become this user for good; running a program cannot regain any right."""
         if self.processes is not None:
             resource.setrlimit(resource.RLIMIT_NPROC, (self.processes, self.processes))
         os.setgroups([])
@@ -63,7 +63,7 @@ class Identity(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A process to be started, in a session of its own; the current directory is its."""
+    """A process to start, in a new session and in the current directory."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
@@ -74,11 +74,11 @@ class Plan(NamedTuple):
     terminal: bool
     """Whether its standard input is the terminal that controls it."""
     processes: int | None = None
-    """RLIMIT_NPROC of the process, where it has another than the agent."""
+    """RLIMIT_NPROC of the process, if it differs from the agent's."""
 
     @property
     def called(self) -> list[str]:
-        """The arguments as the program sees them, its own name without the folder, as from a shell."""
+        """The arguments as the program gets them: its name without the folder, as from a shell."""
         return [self.argv[0].rpartition("/")[2], *self.argv[1:]]
 
 
@@ -110,8 +110,8 @@ def _out_of_the_way(wiring: Sequence[tuple[int, int]]) -> dict[int, int]:
 
 
 def _can_be_held() -> bool:
-    # posix_spawn waits in the kernel until the program runs, for ever if a process of the same user stops it before.
-    # Where the agent is the first process, which nobody else can stop, that would be a way to stop it after all.
+    # posix_spawn waits in the kernel until the program runs, forever if a process of the same user stops it before.
+    # If the agent is the first process, which cannot be stopped from inside, this would be a way to stop it.
     if os.getpid() != 1:
         return False
     try:
@@ -138,7 +138,7 @@ def _spawn(plan: Plan) -> int:
 
 
 def _fork(plan: Plan) -> int:
-    # posix_spawn can give a process neither another user nor a terminal nor a limit of its own.
+    # posix_spawn can set neither user nor terminal nor limit of a process.
     told, teller = os.pipe()
     try:
         if any(teller == target for _, target in plan.wiring):
@@ -161,12 +161,12 @@ def _fork(plan: Plan) -> int:
 
 
 def _listen(told: int, pid: int) -> bytes:
-    """Return what a process complains of that is starting; nothing if it runs, or has been stopped on its way.
+    """Return the error of a starting process; nothing if it runs, or was stopped while starting.
 
-    As soon as it has its user, others of that user can stop it: then it is a stopped process like any other.
+    Once it has its user, other processes of that user can stop it: then it is a stopped process like any other.
     """
     end = time.monotonic() + _PATIENCE
-    ready = select.poll()  # select() takes no descriptor above 1023
+    ready = select.poll()  # select() cannot take a descriptor above 1023
     ready.register(told, select.POLLIN)
     while not ready.poll(_GLANCE):
         process = read_process(pid)
@@ -203,18 +203,18 @@ def _become(plan: Plan, teller: int) -> NoReturn:
 
 
 def _give_way() -> None:
-    # Takes what the agent of its container leaves of the processors, which is nearly all. Among thousands of equals, as
-    # a fork bomb makes them, the agent would get nothing; and those cannot go back without a right that they lack.
+    # A low priority: it gets the processor time that the agent leaves, nearly all. Among thousands of equals, as
+    # a fork bomb makes them, the agent would get nothing. Processes need a right that they lack to undo this.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 class OomScore:
-    """How readily the agent, and what it starts meanwhile, is killed when memory runs out.
+    """The oom_score_adj of the agent and of what it starts: how readily the kernel kills them when memory runs out.
 
-    A process has its parent's value. Were it changed only after the start, something could be started before, with the
-    agent's own. So the agent has the commands' value itself for as long as it takes to start one. Anybody may raise a
-    value, and lower it again to what a privileged process gave last.
+    A process inherits its parent's value. If it were changed only after the start, a child could already have the
+    agent's value. So the agent has the commands' value itself while it starts one. Every process may raise its
+    value, and lower it again to what a privileged process set last.
     """
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ class OomScore:
         self._usual = b"0"
 
     def prepare(self) -> None:
-        """Find out whether it can be changed; to be called before the agent's files in /proc become root's."""
+        """Find out whether it can be changed; call this before the agent's files in /proc belong to root."""
         with contextlib.suppress(OSError, ValueError):
             fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
             value = int(os.read(fd, 16))
@@ -238,7 +238,7 @@ class OomScore:
 
     @contextlib.contextmanager
     def elevate(self) -> Iterator[None]:
-        """Give it to what is started meanwhile."""
+        """Set the value for processes that are started within the block."""
         if self._fd < 0:
             yield
             return
@@ -253,7 +253,7 @@ OOM_SCORE = OomScore()
 
 
 def kill_as(identity: Identity) -> None:
-    """Kill every process of a user at one moment; it is one of them that does it, so it can hit nobody else."""
+    """Kill every process of a user at one moment, from a process of that user, so that no other can be hit."""
     if os.getpid() == 1:
         _kill_as_first(identity)
         return
@@ -270,7 +270,7 @@ def kill_as(identity: Identity) -> None:
 
 
 def _kill_as_first(identity: Identity) -> None:
-    # Needs no new process, which a fork bomb leaves no room for. Nobody can kill or stop the first process meanwhile.
+    # Needs no new process, for which a fork bomb leaves no room. The first process cannot be killed or stopped.
     os.setresuid(identity.uid, identity.uid, 0)
     try:
         with contextlib.suppress(ProcessLookupError):
@@ -280,7 +280,7 @@ def _kill_as_first(identity: Identity) -> None:
 
 
 def uids(pids: Iterable[int]) -> dict[int, int]:
-    """Return the real user of processes; those that have gone are left out."""
+    """Return the real user of each process; ended ones are left out."""
     found = {}
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):

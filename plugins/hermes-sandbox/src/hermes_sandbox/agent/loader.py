@@ -1,10 +1,10 @@
-"""The few lines that any Python is started with: they wait for the agent on the standard input."""
+"""The few lines with which a Python is started: they wait for the agent on standard input."""
 
 from __future__ import annotations
 
 # Reads three fields (the lengths of the byte code and of the texts as 8 hexadecimal digits each, and for which Python
-# the byte code is), the byte code and the texts from descriptor 0, byte-exact, so that the frames which follow are left
-# to the agent. Both are a dictionary of all modules by name; another Python than the one named takes the texts.
+# the byte code is), the byte code and the texts from descriptor 0, byte-exact, so that the following frames are left
+# to the agent. Both are a dictionary of all modules by name; a Python of another version uses the texts.
 LOADER = """
 import marshal, os, sys
 import _frozen_importlib_external as boot

@@ -1,4 +1,4 @@
-"""The agent's event loop: descriptors, alarms, ended children, and answers that come in pieces."""
+"""The agent's event loop: descriptors, timers, ended children, and answers in pieces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from hermes_sandbox.agent.processes import reap
 
 _BACKLOG = 1 << 20
-"""Bytes that may wait for the client before producers of more are held back."""
+"""Unsent bytes above which producers of more are paused."""
 _LONGEST = 3600.0
 _AT_ONCE = 1 << 18
 
 
 class Loop:
-    """A single thread that waits for everything at once; nothing in it may block."""
+    """Waits for all events in a single thread; callbacks must not block."""
 
     def __init__(self, source: int, sink: int) -> None:
         self.running = True
@@ -32,7 +32,7 @@ class Loop:
         self._readers: dict[int, Callable[[int], None]] = {}
         self._writers: dict[int, Callable[[int], None]] = {}
         self._alarms: dict[int, Callable[[], None]] = {}
-        # By the time they go off; those that were cancelled stay until then, which is cheaper than finding them.
+        # Sorted by their time; cancelled ones stay until then, which is cheaper than finding them.
         self._schedule: list[tuple[float, int]] = []
         self._handles = 0
         self._children: dict[int, Callable[[int], None]] = {}
@@ -41,12 +41,12 @@ class Loop:
         for fd in (source, sink, self._woken, waker):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        # Without a handler of its own, the signal would not be written to the waker.
+        # Without a handler, Python would not write the signal to the waker.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         self.watch(self._woken, self._reap)
 
     def watch(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call back whenever there is something to read."""
+        """Call back whenever a descriptor is readable."""
         self._readers[fd] = callback
         self._select(fd)
 
@@ -56,17 +56,17 @@ class Loop:
         self._select(fd)
 
     def watch_room(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call back whenever something can be written."""
+        """Call back whenever a descriptor is writable."""
         self._writers[fd] = callback
         self._select(fd)
 
     def forget_room(self, fd: int) -> None:
-        """Stop watching a descriptor for writing; nothing happens if it was not watched."""
+        """Stop watching a descriptor for writing, if it was watched."""
         if self._writers.pop(fd, None) is not None:
             self._select(fd)
 
     def watch_changes(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call back when more has come, or an end, and not again while it is not read."""
+        """Call back when new data or an end arrives, and not again for the same data."""
         self._readers[fd] = callback
         self._watched[fd] = select.EPOLLIN | select.EPOLLET
         self._epoll.register(fd, self._watched[fd])
@@ -75,7 +75,7 @@ class Loop:
         events = select.EPOLLIN * (fd in self._readers) | select.EPOLLOUT * (fd in self._writers)
         if not events:
             del self._watched[fd]
-            with contextlib.suppress(OSError):  # it may have been closed already
+            with contextlib.suppress(OSError):  # it may be closed already
                 self._epoll.unregister(fd)
         elif fd in self._watched:
             self._epoll.modify(fd, events)
@@ -85,21 +85,21 @@ class Loop:
             self._watched[fd] = events
 
     def after(self, seconds: float, callback: Callable[[], None]) -> int:
-        """Call back once, later; returns a handle for `cancel`."""
+        """Call back once, after some seconds; returns a handle for `cancel`."""
         self._handles += 1
         self._alarms[self._handles] = callback
         heapq.heappush(self._schedule, (time.monotonic() + seconds, self._handles))
         return self._handles
 
     def cancel(self, handle: int) -> None:
-        """Drop an alarm, if it has not gone off."""
+        """Cancel a timer, if it is not over."""
         self._alarms.pop(handle, None)
         if len(self._schedule) > 2 * len(self._alarms) + 64:
             self._schedule = [entry for entry in self._schedule if entry[1] in self._alarms]
             heapq.heapify(self._schedule)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
-        """Call back with the wait status when a child has ended."""
+        """Call back with the wait status when a child ends."""
         self._children[pid] = callback
 
     def produce(self, key: Any, steps: Generator[None, None, None]) -> None:
@@ -107,7 +107,7 @@ class Loop:
         self._producers[key] = steps
 
     def abandon(self, key: Any) -> bool:
-        """Drop a producer; False if it has already finished."""
+        """Remove a producer; False if it has already finished."""
         steps = self._producers.pop(key, None)
         if steps is None:
             return False
@@ -115,10 +115,10 @@ class Loop:
         return True
 
     def send(self, head: bytes, body: bytes = b"") -> None:
-        """Send bytes to the client, or queue what it does not take at once."""
+        """Send bytes to the client; bytes that it does not take at once are queued."""
         sent = 0
         if not self._outgoing:
-            with contextlib.suppress(OSError):  # that it has gone is noticed below
+            with contextlib.suppress(OSError):  # its end is noticed below
                 sent = os.writev(self._sink, (head, body))
         if sent < len(head) + len(body):
             self._outgoing += memoryview(head)[sent:]
@@ -126,11 +126,11 @@ class Loop:
             self._flush()
 
     def waiting(self) -> int:
-        """Return how many bytes the client has not taken yet; whoever sends without being asked holds back by it."""
+        """Return how many bytes the client has not taken yet; senders of unsolicited frames pause by this number."""
         return len(self._outgoing)
 
     def hand_over(self) -> None:
-        """Send what is queued, however long it takes, and leave the stream as another program expects to find it."""
+        """Send everything queued, however long it takes, and make the stream blocking again for another program."""
         for fd in (self._source, self._sink):
             os.set_blocking(fd, True)
         self._flush()
@@ -142,7 +142,7 @@ class Loop:
             except BlockingIOError:
                 return
             except OSError:
-                # Nobody listens any more: the end, as an end of input would be.
+                # The client is gone, which ends the loop as an end of input does.
                 self.running = False
                 return
             del self._outgoing[:sent]
@@ -152,7 +152,7 @@ class Loop:
         self.collect()
 
     def collect(self) -> None:
-        """Reap every child that has ended, and tell who waits for it."""
+        """Reap every ended child, and call back those who wait for it."""
         for pid, status in reap():
             callback = self._children.pop(pid, None)
             if callback is not None:
@@ -164,7 +164,7 @@ class Loop:
             callback = self._alarms.pop(heapq.heappop(self._schedule)[1], None)
             if callback is not None:
                 callback()
-        # Waking up now and then costs nothing; an alarm far away would be more than the system can wait for.
+        # Waking up now and then costs nothing; a far timer would exceed what the system can wait for.
         return max(0.0, min(_LONGEST, self._schedule[0][0] - now)) if self._schedule else None
 
     def _advance(self) -> None:
@@ -175,18 +175,18 @@ class Loop:
     def _call_back(self, timeout: float | None) -> None:
         ready = []
         for fd, events in self._epoll.poll(timeout):
-            # Errors and ends are told to both, as whoever tries next will see them.
+            # Errors and ends are reported to both, since the next attempt of either will see them.
             if events & ~select.EPOLLOUT and fd in self._readers:
                 ready.append((fd, self._readers, self._readers[fd]))
             if events & ~select.EPOLLIN and fd in self._writers:
                 ready.append((fd, self._writers, self._writers[fd]))
         for fd, watched, callback in ready:
-            # An earlier callback of this round may have closed it, and another one have got its number.
+            # An earlier callback of this round may have closed it, and another descriptor may have its number.
             if watched.get(fd) is callback:
                 callback(fd)
 
     def run(self) -> None:
-        """Work until the client has gone."""
+        """Run until the client is gone."""
         while self.running:
             timeout = self._ring()
             held_back = len(self._outgoing) > _BACKLOG

@@ -1,4 +1,4 @@
-"""Control groups that bound how many processes there are: where one can be made, and how what is in it is ended."""
+"""Control groups that bound the number of processes: finds where one can be made, and ends its processes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ PROBE_PREFIX = GROUP_PREFIX + "probe-"
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
 _NOT_REFUSED = 3
 _DYING = 1.0
-"""Seconds in which the last of what has been killed must have been torn down."""
+"""Seconds in which the kernel must have removed the last of the killed processes."""
 
 
 class GroupPlace(NamedTuple):
-    """A directory below which groups with a certain controller can be made, and the version of its file system."""
+    """A directory below which groups with a certain controller can be made, and its cgroup version."""
 
     version: int
     directory: Path
 
 
 def candidates(controller: str) -> Iterator[GroupPlace]:
-    """Yield where a group with this controller may be made, the best first; nothing is tried."""
+    """Yield places where a group with this controller might be made, the best first; none is tried."""
     for mount, root, _options in _mounts("cgroup2"):
         own = _below(mount, root, _own_path(""))
-        # The group this process is in holds processes, so it can rarely pass controllers on; one above it may.
+        # The group of this process holds processes, so it can rarely pass controllers on; one above it may.
         while own is not None and (own == mount or mount in own.parents):
             if controller in words(own / "cgroup.controllers"):
                 yield GroupPlace(2, own)
@@ -45,7 +45,7 @@ def candidates(controller: str) -> Iterator[GroupPlace]:
 
 @contextlib.contextmanager
 def enable_controller(place: GroupPlace, controller: str) -> Iterator[None]:
-    """Have groups below a place get a controller; taken back where what is tried with it fails."""
+    """Enable a controller for groups below a place; disable it again if the block fails."""
     control = place.directory / "cgroup.subtree_control"
     if place.version == 1 or controller in control.read_text(encoding="ascii").split():
         yield
@@ -60,17 +60,17 @@ def enable_controller(place: GroupPlace, controller: str) -> Iterator[None]:
 
 
 def words(path: Path) -> list[str]:
-    """Return what a file of a group lists; nothing when the group has gone."""
+    """Return the entries of a file of a group; none if the group is gone."""
     try:
         return path.read_text(encoding="ascii").split()
     except OSError as error:
-        if error.errno not in GONE:  # above all a lack of descriptors must not look like emptiness
+        if error.errno not in GONE:  # a lack of descriptors, above all, must not look like an empty group
             raise
         return []
 
 
 def with_subgroups(directory: Path) -> Iterator[Path]:
-    """Yield a group and those below it; what a root user has made there counts too."""
+    """Yield a group and those below it, also groups that a root user has made there."""
     try:
         entries = list(directory.iterdir())
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def with_subgroups(directory: Path) -> Iterator[Path]:
 
 
 def write_existing(path: Path, value: str) -> None:
-    """Write to a file of a group; one that has gone is fine."""
+    """Write to a file of a group; a missing group is not an error."""
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -92,7 +92,7 @@ def write_existing(path: Path, value: str) -> None:
 
 
 def kill_members(directory: Path, members: Iterable[int]) -> None:
-    """Kill what is in a group."""
+    """Kill the processes of a group."""
     # Version 2, Linux 5.14 and newer: everything at once.
     write_existing(directory / "cgroup.kill", "1")
     for pid in members:
@@ -101,7 +101,7 @@ def kill_members(directory: Path, members: Iterable[int]) -> None:
 
 
 def own_group(place: GroupPlace) -> Path:
-    """Return the group that the calling process is in, of the tree that a place is in."""
+    """Return the group of the calling process in the tree of a place."""
     for mount, root, options in _mounts("cgroup2" if place.version == 2 else "cgroup"):
         if place.version == 1 and "pids" not in options:
             continue
@@ -129,7 +129,7 @@ def _own_path(controller: str) -> str | None:
 
 
 def _below(mount: Path, root: str, own: str | None) -> Path | None:
-    """Return where a group is seen under a mount that shows the tree from `root` on."""
+    """Return the path of a group under a mount that shows the tree from `root` on."""
     if own is None or not (own == root or Path(root) in Path(own).parents):
         return None
     path = mount / Path(own).relative_to(root)
@@ -137,7 +137,7 @@ def _below(mount: Path, root: str, own: str | None) -> Path | None:
 
 
 class PidsGroup:
-    """A group for the processes of one slot, made by the agent, which stays outside and can always act."""
+    """A group for the processes of one slot, made by the agent, which stays outside of it and can always act."""
 
     def __init__(self, place: GroupPlace, name: str, limit: int) -> None:
         self._home = own_group(place)
@@ -146,7 +146,7 @@ class PidsGroup:
         try:
             self._directory.mkdir()
         except FileExistsError:
-            # Of an agent before this one, which was killed: what is in it is this slot's.
+            # Left by an earlier agent that was killed: the processes in it are this slot's.
             self.kill()
         try:
             self.allow()
@@ -156,8 +156,8 @@ class PidsGroup:
 
     @contextlib.contextmanager
     def enter(self) -> Iterator[None]:
-        """Have the calling process in it; what is started meanwhile stays there."""
-        # Cheaper than a fork of the agent, which could go in before it runs its program.
+        """Move the calling process into it for the block; processes started within the block stay in it."""
+        # Cheaper than a fork of the agent that enters the group before it runs its program.
         _move_into(self._directory)
         try:
             yield
@@ -173,28 +173,28 @@ class PidsGroup:
             _move_into(self._home)
 
     def allow(self) -> None:
-        """Let its processes start others, up to the limit."""
+        """Allow its processes to start others, up to the limit."""
         (self._directory / "pids.max").write_text(self._limit, encoding="ascii")
 
     def forbid(self) -> None:
-        """Keep its processes from starting any other."""
+        """Forbid its processes to start others."""
         write_existing(self._directory / "pids.max", "0")
 
     def members(self) -> set[int]:
         """Return the processes in it, also in groups that they have made below."""
         lines = (line for path in with_subgroups(self._directory) for line in words(path / "cgroup.procs"))
-        # 0 stands for a process of a namespace that cannot be seen from here.
+        # 0 stands for a process of a namespace that is not visible here.
         return {int(line) for line in lines} - {0, os.getpid()}
 
     def kill(self) -> set[int]:
-        """Kill all of them, and return them; nothing can be started meanwhile."""
+        """Kill all its processes, and return them; none can be started meanwhile."""
         self.forbid()
         members = self.members()
         kill_members(self._directory, members)
         return members
 
     def remove(self) -> None:
-        """Remove it, empty as it is; raises OSError when it cannot be."""
+        """Remove the empty group; raises OSError if that fails."""
         remove_tree(self._directory)
 
 
@@ -203,14 +203,14 @@ def _move_into(directory: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a group with those below it, empty as they are; one that has gone is fine. Raises OSError if it stays."""
+    """Remove an empty group and those below it; a missing one is not an error. Raises OSError if it stays."""
     end = time.monotonic() + _DYING
     while True:
         try:
             for path in reversed(list(with_subgroups(directory))):
                 path.rmdir()
         except OSError as error:
-            # The dead are torn down after they have left the list.
+            # The kernel removes dead processes after it unlists them.
             if error.errno != errno.EBUSY or time.monotonic() >= end:
                 raise
             time.sleep(0.002)
@@ -219,7 +219,7 @@ def remove_tree(directory: Path) -> None:
 
 
 def first_place() -> GroupPlace | None:
-    """Return where a group that really bounds its processes can be made, by making one; None if nowhere."""
+    """Return where a group that really bounds its processes can be made, by trying; None if nowhere."""
     with contextlib.suppress(OSError):
         for candidate in candidates("pids"):
             place = _beside_own(candidate)
@@ -232,13 +232,13 @@ def first_place() -> GroupPlace | None:
 
 
 def _beside_own(place: GroupPlace) -> GroupPlace:
-    # Not in the agent's own group: its limits are for all, and version 2 keeps processes in leaves.
+    # Not in the agent's own group: its limits apply to all, and version 2 allows processes only in leaves.
     inside = place.directory.name.startswith(GROUP_PREFIX)
     return place._replace(directory=place.directory.parent) if inside else place
 
 
 def _is_limited(place: Path) -> bool:
-    """Tell whether a process that moved below a place, in the one tree of version 2, would leave limits behind."""
+    """Tell whether a process that moves below a place, in the tree of version 2, would escape other limits."""
     own = own_group(GroupPlace(2, place))
     passed = [own, *own.parents]
     passed = passed[: passed.index(place)] if place in passed else []
@@ -253,7 +253,7 @@ def _require_bound(place: GroupPlace) -> None:
         if pid == 0:
             _try_to_fork(group)
         if wait_for_own(pid) != 0:
-            raise OSError(errno.ENOTSUP, "a limit of processes does not hold there", str(place.directory))
+            raise OSError(errno.ENOTSUP, "a limit of processes has no effect there", str(place.directory))
     finally:
         group.remove()
 
@@ -268,6 +268,6 @@ def _try_to_fork(group: PidsGroup) -> None:
             except OSError as error:
                 code = 0 if error.errno == errno.EAGAIN else _NOT_REFUSED
     except OSError:
-        code = _NOT_REFUSED  # it can get in, and not out again
+        code = _NOT_REFUSED  # it could enter, but not leave again
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""How many processes a slot may have, and what sees to it: tried before it is believed."""
+"""Bounds the number of a slot's processes, by means that are tried before they are used."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NOT_HELD = "none: user {uid} is held to no number of processes (RLIMIT_NPROC)"
 _NO_GROUP = ", and no control group can be made"
 _UNLIMITED = resource.RLIM_INFINITY
 _MOST = 1 << 22
-"""Processes that Linux has numbers for."""
+"""The largest number of processes of Linux (PID_MAX_LIMIT)."""
 _FRESH = 5.0
-"""Seconds for which a count of what a user has is good: to count takes some milliseconds."""
+"""Seconds for which a count of a user's processes is reused: counting takes some milliseconds."""
 _BOUND, _UNBOUND, _UNKNOWN = 1, 2, 3
 
 
 class ProcessBound:
-    """What keeps one slot's processes few; `how` says it for the record.
+    """The bound of one slot's processes; `how` describes it for the record.
 
-    Either a group; or RLIMIT_NPROC, which its user or the agent has; or, where others have that user too, RLIMIT_NPROC
-    of each process that the agent starts: `limit` more than what the others have at that time.
+    Either a control group; or RLIMIT_NPROC of its user or of the agent; or, if others have that user too, RLIMIT_NPROC
+    of each process that the agent starts: `limit` more than the others have at that time.
     """
 
     def __init__(self, how: str, *, group: PidsGroup | None = None, limit: int | None = None) -> None:
@@ -40,36 +40,36 @@ class ProcessBound:
         self._counted_at = -_FRESH
 
     def enter(self) -> contextlib.AbstractContextManager[None]:
-        """Have what is started meanwhile in the group, if there is one."""
+        """Put processes that are started within the block into the group, if there is one."""
         return contextlib.nullcontext() if self.group is None else self.group.enter()
 
     def number_now(self, count_own: Callable[[], int]) -> int | None:
-        """Return RLIMIT_NPROC of what is started now; None where that is the agent's.
+        """Return RLIMIT_NPROC for a process that is started now; None if that is the agent's.
 
-        What the user's other programs have changes meanwhile. The slot's own processes, which `count_own` counts, make
+        The number of the user's other processes changes over time. The slot's own, which `count_own` counts, make
         no room for more of them.
         """
         if self._limit is None:
             return None
         if time.monotonic() - self._counted_at >= _FRESH:
-            # Where no process can be started to count with, none will be for the command either, which then says so.
+            # If no process can be started for counting, none can be for the command either, which then reports it.
             with contextlib.suppress(OSError):
                 others = max(1, count_processes() - count_own())
                 self._number, self._counted_at = _within_hard_limit(others + self._limit), time.monotonic()
         return self._number or _within_hard_limit(self._limit)
 
     def forbid(self) -> None:
-        """Keep the slot from starting anything more, as far as that can be had."""
+        """Keep the slot from starting more processes, as far as possible."""
         if self.group is not None:
             self.group.forbid()
 
     def allow(self) -> None:
-        """Take that back."""
+        """Allow the slot to start processes again."""
         if self.group is not None:
             self.group.allow()
 
     def remove(self) -> None:
-        """Give up what was made for it; nothing of the slot runs any more."""
+        """Remove what was made for the bound; no process of the slot runs any more."""
         if self.group is not None:
             self.group.remove()
 
@@ -77,14 +77,14 @@ class ProcessBound:
 def bind(
     limit: int, name: str, identity: Identity | None, *, shared_user: bool, exclusive: bool, may_group: bool
 ) -> tuple[ProcessBound, Identity | None]:
-    """Return what bounds a slot, and its user with the number that it takes along.
+    """Return the bound of a slot, and its user with the limit that this one gets.
 
     Args:
         limit: Processes and threads.
         name: Names a group, if one is made.
-        identity: The user of the slot; None where it is the agent's.
+        identity: The user of the slot; None if it is the agent's.
         shared_user: Whether others have that user, too.
-        exclusive: Whether the agent serves this slot alone, so that its own limit can be the slot's.
+        exclusive: Whether the agent serves only this slot, so that its own limit can be the slot's.
         may_group: Whether a control group may be made.
     """
     if identity is not None:
@@ -100,7 +100,7 @@ def _of_user(limit: int, identity: Identity, *, shared: bool) -> tuple[ProcessBo
     if shared:
         now = _as_user(identity, count_processes)
         if now:
-            # Whoever counted has gone.
+            # The counting process itself is gone.
             number = _within_hard_limit(now - 1 + limit)
             how = f"{number - now + 1} more than its user had, by RLIMIT_NPROC"
             return ProcessBound(how), identity._replace(processes=number)
@@ -118,7 +118,7 @@ def _above(limit: int, *, exclusive: bool) -> ProcessBound:
     how = f"{number - now} more than its user had, by RLIMIT_NPROC"
     if not exclusive or now > 1 or not _in_user_namespace():
         return ProcessBound(how, limit=number - now)
-    # Nobody else has this user, nor will have it: inherited by all that the agent starts, for nothing.
+    # Only this slot has the user: everything that the agent starts inherits the limit, at no cost.
     resource.setrlimit(resource.RLIMIT_NPROC, (number, number))
     return ProcessBound(how)
 
@@ -134,7 +134,7 @@ def _within_hard_limit(number: int) -> int:
 
 
 class Trials:
-    """What was tried, once for an agent."""
+    """Results of trials, once per agent."""
 
     def __init__(self) -> None:
         self._place: list[GroupPlace | None] = []
@@ -147,7 +147,7 @@ class Trials:
         return self._place[0]
 
     def binds_users(self, identity: Identity) -> bool:
-        """Tell whether RLIMIT_NPROC holds for users such as this one; raises OSError where that cannot be found out."""
+        """Tell whether RLIMIT_NPROC has an effect on such a user; raises OSError if that cannot be found out."""
         if self._users_are_bound is None:
             found = _as_user(identity, _try_one)
             if found == _UNKNOWN:
@@ -162,18 +162,18 @@ TRIALS = Trials()
 def _try_one() -> int:
     if _can_fork_at(1):
         return _UNBOUND
-    # Or it was something else that is full.
+    # Or something else is exhausted.
     return _BOUND if _can_fork_at(_MOST) else _UNKNOWN
 
 
 def count_processes() -> int:
-    """Return how many processes and threads the kernel counts for the present user; 0 where it bounds none.
+    """Return how many processes and threads the kernel counts for the current user; 0 if it bounds none.
 
-    A container may not see all that its user has, and counts differ between kernels. So the kernel is asked: the count
+    A container may not see all processes of its user, and kernels count differently. So the kernel is asked: the count
     is the largest limit with which no process can be started.
 
     Raises:
-        OSError: None can be started with any.
+        OSError: No process can be started with any limit.
     """
     if _can_fork_at(1):
         return 0
@@ -206,7 +206,7 @@ def _can_fork_at(limit: int) -> bool:
 
 
 def _as_user(identity: Identity, ask: Callable[[], int]) -> int:
-    """Return what a function finds out as another user; raises OSError when that user's processes keep it from that."""
+    """Call a function as another user and return its result; raises OSError if that user's processes prevent it."""
     told, teller = os.pipe()
     pid = os.fork()
     if pid == 0:

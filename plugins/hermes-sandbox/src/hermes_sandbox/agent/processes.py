@@ -1,4 +1,4 @@
-"""Finding and ending processes through /proc, where process groups and sessions are no boundary."""
+"""Finds and ends processes through /proc, across process groups and sessions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _LOOKING = 1.0
-"""Seconds after which a crowd that nothing bounds, and so outruns whoever stops it, is killed as far as it is known;
+"""Seconds after which a crowd without a bound, which forks faster than it is stopped, is killed as far as known;
 the agent does nothing else meanwhile."""
 _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
-"""What looking at a process that has gone, or is not ours, raises; a lack of descriptors must not look the same."""
+"""Errors of reading a process that is gone or not ours; a lack of descriptors must not look the same."""
 MARKER = "HERMES_SANDBOX"
 """Environment variable of every process of a sandbox: the sandbox's id, a dot, the number of the command."""
 
@@ -34,39 +34,39 @@ class Process(NamedTuple):
     start: int
     threads: int
     ticks: int = 0
-    """Processor time that it has used, in clock ticks."""
+    """Processor time used, in clock ticks."""
     children_ticks: int = 0
-    """The same of those of its children that it has waited for."""
+    """Processor time of its children that it has waited for."""
 
     @property
     def alive(self) -> bool:
-        """Whether anything of it still runs: its first thread may be a zombie while others go on."""
+        """Whether any thread of it still runs: its first one may be a zombie while others go on."""
         return self.state not in "ZX" or self.threads > 1
 
 
 _FIELDS = (1, 3, 11, 12, 13, 14, 17, 19)
-"""Of what follows the name in /proc/PID/stat, see proc_pid_stat(5)."""
+"""Positions of fields after the name in /proc/PID/stat, see proc_pid_stat(5)."""
 
 
 def become_reaper() -> None:
-    """Adopt orphaned descendants instead of losing them, and hide this process's memory from the commands."""
+    """Adopt orphaned descendants, and hide this process's memory from the commands."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 def agent_name(marker: str) -> str:
-    """Return what an agent is called in /proc/PID/comm, which every user can read, and which the kernel cuts there."""
+    """Return the name of an agent in /proc/PID/comm, which every user can read and the kernel truncates."""
     return marker[:15]
 
 
 def take_name(marker: str) -> None:
-    """Name this process for those of its own user who look for it: its environment is hidden from them, too."""
+    """Name this process so that it can be found: its environment is hidden even from its own user."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, agent_name(marker).encode(), 0, 0, 0)
 
 
 def ticks_since_boot() -> int:
-    """Return the present moment in the unit of `Process.start`."""
+    """Return the current time in the unit of `Process.start`."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_A_SECOND)
 
 
@@ -89,19 +89,19 @@ def read_table() -> dict[int, Process]:
 
 
 def look_into(pid: int) -> Iterator[Path]:
-    """Yield where to look for what a process shares among its threads; a first thread that has ended shows nothing."""
+    """Yield the /proc folders of a process's threads; the folder of a first thread that has ended shows nothing."""
     yield Path(f"/proc/{pid}")
     with contextlib.suppress(*_UNSEEN):
         yield from Path(f"/proc/{pid}/task").iterdir()
 
 
 def read_marker(pid: int) -> str | None:
-    """Return the value of the marker in a process's initial environment; None if absent or not readable."""
+    """Return the value of the mark in a process's initial environment; None if absent or not readable."""
     return _marker_in(_read_environment(pid) or b"")
 
 
 def _read_environment(pid: int) -> bytes | None:
-    """Return a process's initial environment, empty where there is none (yet); None where it is hidden."""
+    """Return a process's initial environment, empty if there is none (yet); None if it is hidden."""
     environment, hidden = b"", False
     for folder in look_into(pid):
         try:
@@ -124,10 +124,10 @@ def _marker_in(environment: bytes) -> str | None:
 
 
 def belongs_to(pid: int, sandbox_id: str) -> bool | None:
-    """Tell whether a process carries a sandbox's marker, or is its agent; None if it carries none that can be read.
+    """Tell whether a process carries a sandbox's mark, or is its agent; None without a readable mark.
 
-    An agent is known by its name where its environment is hidden. Anybody can have that name: of other users' processes
-    none is taken for it, which could not be ended.
+    An agent with a hidden environment is known by its name. Any process can take that name: those of other users
+    are not counted, since they could not be ended.
     """
     environment = _read_environment(pid)
     if environment is None:
@@ -137,7 +137,7 @@ def belongs_to(pid: int, sandbox_id: str) -> bool | None:
 
 
 def _read_own_name(pid: int) -> str | None:
-    """Return the name of a process that this one may signal; None of others."""
+    """Return the name of a process that this one may signal; None for others."""
     with contextlib.suppress(*_UNSEEN):
         lines = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape").splitlines()
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -162,16 +162,16 @@ def with_descendants(table: dict[int, Process], roots: Iterable[int]) -> set[int
 
 
 def send(pids: Iterable[int], number: int) -> None:
-    """Signal processes; those that are gone or not ours are skipped."""
+    """Signal processes; skip those that are gone or not ours."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def wait_for_own(pid: int) -> int:
-    """Wait for a child that does its work at once; returns its status.
+    """Wait for a child with a short task; returns its status.
 
-    Those who have its user can stop it, and would hold up the agent: then it is killed.
+    Processes of its user can stop it, which would block the agent: then it is killed.
     """
     while True:
         _, status = os.waitpid(pid, os.WUNTRACED)
@@ -181,7 +181,7 @@ def wait_for_own(pid: int) -> int:
 
 
 def reap() -> list[tuple[int, int]]:
-    """Collect every child that has ended, adopted ones too; returns pids and wait statuses."""
+    """Reap every ended child, adopted ones too; returns pids and wait statuses."""
     ended = []
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -193,10 +193,10 @@ def reap() -> list[tuple[int, int]]:
 
 
 def stop_and_kill(look: Callable[[], set[int]]) -> set[int]:
-    """Stop what `look` finds until it finds nobody new, then kill all of them; returns them.
+    """Stop the processes that `look` finds until it finds no new one, then kill all of them; returns them.
 
-    Those who are stopped still count. So a crowd that is bounded can replace none of them meanwhile, and its last
-    members, once stopped, start nobody. Killed one after the other, each would make room for another.
+    Stopped processes still count. So a bounded crowd cannot replace any of them meanwhile, and its last
+    members, once stopped, start no more. If they were killed one by one, each would make room for another.
     """
     stopped: set[int] = set()
     end = time.monotonic() + _LOOKING
@@ -210,7 +210,7 @@ def stop_and_kill(look: Callable[[], set[int]]) -> set[int]:
 
 
 class Patience:
-    """Ends `seconds` after the last time that fewer were left than ever before: a slow machine is given its time."""
+    """A deadline `seconds` after the last progress, which is a new minimum of survivors: a slow machine gets time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -218,7 +218,7 @@ class Patience:
         self._end = 0.0
 
     def is_over(self, left: int) -> bool:
-        """Note how many are left now, and tell whether to give up."""
+        """Take the number of survivors, and tell whether to give up."""
         now = time.monotonic()
         if self._fewest is None or left < self._fewest:
             self._fewest, self._end = left, now + self._seconds
@@ -226,9 +226,9 @@ class Patience:
 
 
 def kill_descendants(root: int, seconds: float) -> bool:
-    """Kill everything below `root`, which must be this process; True when nothing is left.
+    """Kill all descendants of `root`, which must be this process; True if none is left.
 
-    `seconds` without progress end it.
+    It gives up after `seconds` without progress.
     """
     patience = Patience(seconds)
     while True:

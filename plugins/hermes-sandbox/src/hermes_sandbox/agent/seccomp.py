@@ -1,10 +1,10 @@
-"""System call filters, which everything that is started inherits, and which no program that it runs gets rid of.
+"""System call filters, which all started processes inherit and cannot remove.
 
 `shield` keeps the limits and the scheduling of the agent from commands that run as the same user. A first process of a
-PID namespace cannot be signalled from inside, nor traced when it is not dumpable; but its limits could be set to
-nothing and its priority to the lowest by any process of its user. It leaves those calls only to who means itself.
+PID namespace cannot be signalled from inside, nor traced if it is not dumpable; but its limits could be set to
+zero and its priority to the lowest by any process of its user. It allows those calls only for the caller itself.
 
-`confine_sockets` leaves only those families of sockets that end where the sandbox does. Others have no network
+`confine_sockets` allows only families of sockets that cannot leave the sandbox. Others have no network
 namespace: AF_VSOCK reaches the hypervisor from inside any of them.
 """
 
@@ -29,7 +29,7 @@ _REFUSE = _ERROR | errno.EPERM
 _NUMBER, _ARCHITECTURE = 0, 4
 _X86_64 = 0xC000003E
 _X32 = 0x40000000
-"""From here on the numbers are those of a third interface of x86-64, which nothing uses."""
+"""From this number on, calls belong to the x32 interface of x86-64, which nothing uses."""
 
 
 class _Interface(NamedTuple):
@@ -94,7 +94,7 @@ FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 own."""
 _VSOCK, _PACKET, _NO_FAMILY = 40, 10, 255
 _IO_URING = range(425, 428)
-"""Setting up, entering and registering one: its operations make sockets, and no filter sees them."""
+"""The calls of io_uring: its operations make sockets, and no filter sees them."""
 _NO_SUCH_FLAG = 1 << 28
 
 
@@ -108,16 +108,16 @@ def _socket_rule() -> list[tuple[int, int, int, int]]:
 
 
 def _socket_program(machine: str) -> Iterator[tuple[int, int, int, int]]:
-    # What is allowed is the machine's own interface. That of 32 bits has socketcall, whose arguments lie in memory,
-    # where no filter looks. Who uses it is ended, with a signal that has a name: without any call, not even the one to
-    # exit, a program would run on.
+    # Only the machine's own interface is allowed. The 32-bit one has socketcall, with arguments in memory,
+    # which no filter can read. A process that uses it is killed by a signal: without any call, not even the one to
+    # exit, it would run on.
     own = _INTERFACES[machine][0]
     yield from ((_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, own.architecture), (_RETURN, 0, 0, _KILL))
     yield (_LOAD, 0, 0, _NUMBER)
     absent = (_RETURN, 0, 0, _ERROR | errno.ENOSYS)
     if own.architecture == _X86_64:
         yield from ((_AT_LEAST, 0, 1, _X32), absent)
-    # Absent, not forbidden: libraries have another way for a kernel that is older than io_uring.
+    # ENOSYS, not EPERM: libraries fall back as on a kernel without io_uring.
     yield from ((_AT_LEAST, 0, 2, _IO_URING.start), (_AT_LEAST, 1, 0, _IO_URING.stop), absent)
     first, second = own.sockets
     yield from ((_EQUAL, 2, 0, first), (_EQUAL, 1, 0, second), (_RETURN, 0, 0, _ALLOW))
@@ -125,29 +125,29 @@ def _socket_program(machine: str) -> Iterator[tuple[int, int, int, int]]:
 
 
 def socket_filter(machine: str) -> bytes:
-    """Return the filter that leaves only the sockets of `FAMILIES`, as the kernel of such a machine takes it."""
+    """Return the filter that allows only sockets of `FAMILIES`, for the kernel of such a machine."""
     return _pack(_socket_program(machine))
 
 
 def confine_sockets() -> str:
-    """Leave this process, and everything it starts, no way to another family of sockets; return why not, if so."""
+    """Forbid this process and everything it starts other families of sockets; return the reason if that fails."""
     machine = os.uname().machine
     if not _is_known(machine):
         return f"there is no filter of system calls for {machine}"
-    # A family that nobody has: others may have filters of their own, against AF_VSOCK for one.
+    # Tried with an unused family: the machine may have its own filter against others, such as AF_VSOCK.
     if _is_refused(_NO_FAMILY):
         return ""
     problem = _install(socket_filter(machine))
     if problem:
-        return f"the kernel takes no filter of system calls: {problem}"
+        return f"the kernel refuses a filter of system calls: {problem}"
     if _is_refused(_NO_FAMILY) and _is_refused(_VSOCK):
         return ""
-    return "the kernel takes a filter of system calls, and heeds it not"
+    return "the kernel accepts a filter of system calls, but does not apply it"
 
 
 def _is_refused(family: int) -> bool:
     try:
-        # Without the filter the flag is refused first, whatever the kernel knows of the family.
+        # Without the filter the invalid flag is refused first, whether the kernel knows the family or not.
         socket.socket(family, socket.SOCK_STREAM | _NO_SUCH_FLAG).close()
     except OSError as error:
         return error.errno == errno.EAFNOSUPPORT
@@ -159,9 +159,9 @@ def _is_known(machine: str) -> bool:
 
 
 def shield() -> bool:
-    """Filter the calls of this process and of everything it starts; False where that cannot be had."""
+    """Filter the calls of this process and of everything it starts; False if that is not possible."""
     machine = os.uname().machine
-    # An agent that starts again in place has it already, and the kernel takes only so many.
+    # An agent that starts again in place has it already, and the kernel limits the number of filters.
     return _is_known(machine) and (_is_shielded() or not _install(_pack(_program(machine))))
 
 
@@ -181,7 +181,7 @@ def _pack(steps: Iterable[tuple[int, int, int, int]]) -> bytes:
 
 
 def _install(code: bytes) -> str:
-    """Have the kernel run a filter on every call from now on; return what it says against that."""
+    """Install a filter for every call from now on; return the kernel's error, if any."""
     buffer = ctypes.create_string_buffer(code)
     program = struct.pack("@HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
     prctl = ctypes.CDLL(None, use_errno=True).prctl

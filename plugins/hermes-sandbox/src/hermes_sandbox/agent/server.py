@@ -35,7 +35,7 @@ from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 _READ_SIZE = 1 << 18
 _LAST_SECONDS = 5.0
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""The first process of a PID namespace is out of reach of everything inside, but for signals that it handles."""
+"""Signals to handle: the first process of a PID namespace gets only handled ones from inside."""
 
 
 class Answer:
@@ -71,7 +71,7 @@ class Server:
         self._ground = Slot(self.loop, 0, "", {})
         self._slots: dict[int, Slot] = {0: self._ground}
         self._ending: dict[Slot, list[Callable[[OSError | None], None]]] = {}
-        """Those that are being closed, and who is to be told of it."""
+        """Slots that are being closed, and the requests to answer then."""
         self._sweeper = Sweeper(self.loop)
         self._uploads: dict[int, tuple[Slot, Any]] = {}
         self._waits: dict[int, tuple[Slot, Callable[[], None] | None]] = {}
@@ -79,7 +79,7 @@ class Server:
         self.loop.watch(source, self._receive)
 
     def end_all(self) -> bool:
-        """Kill whatever it has started, and delete what it has put down; True when nothing is left."""
+        """Kill everything it has started, and delete its files; True if nothing is left."""
         for slot in (*self._slots.values(), *self._ending):
             if slot.bound is not None:
                 slot.bound.forbid()
@@ -145,7 +145,7 @@ class Server:
             slot.requests += 1
             self._do_data(number, header, body)
         else:
-            raise ValueError(f"the agent knows no operation {operation!r}")
+            raise ValueError(f"unknown operation {operation!r}")
 
     def _wait(self, slot: Slot, number: int, header: dict[str, Any], body: bytes) -> None:
         self._waits[number] = (slot, None)
@@ -190,7 +190,7 @@ class Server:
         self.loop.send(encode_head(header, len(body)), body)
 
     def answer(self, number: int, values: dict[str, Any], body: bytes = b"") -> None:
-        """Send an answer, unless the request was a mere note."""
+        """Send an answer, unless the request expects none."""
         if number:
             self.send({"id": number, "ok": values}, body)
 
@@ -218,7 +218,7 @@ class Server:
         self.answer(number, {**values, "open_sockets": open_sockets})
 
     def _do_ping(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
-        # Also when nobody waits for this very answer: that anything comes at all is what the client looks for.
+        # Also if this answer is not awaited: the client only checks that something arrives.
         self.send({"id": number, "ok": {}})
 
     def _do_module(self, number: int, header: dict[str, Any], body: bytes) -> None:
@@ -258,7 +258,7 @@ class Server:
         if left > 0:
             self.loop.after(left, lambda: self._look_for_life(slot))
         else:
-            slot.tell("ended", {"reason": f"nothing was asked of it for {slot.lifetime:g} s"})
+            slot.tell("ended", {"reason": f"it was idle for {slot.lifetime:g} s"})
             self._end(slot)
 
     def _do_close(self, number: int, header: dict[str, Any], _body: bytes) -> None:
@@ -267,7 +267,7 @@ class Server:
         if slot is not None:
             self._end(slot, told)
         elif waiting := [tells for each, tells in self._ending.items() if each.number == header["slot"]]:
-            # Its time was over before.
+            # Its lifetime had ended before.
             waiting[0].append(told)
         else:
             told(None)
@@ -302,7 +302,7 @@ class Server:
         slot.restart()
 
         def begin_again(clean: bool) -> None:  # noqa: FBT001 - a callback
-            slot.restart()  # again: until they were killed, its processes could save something
+            slot.restart()  # again: until they were killed, its processes could have saved files
             if not clean:
                 self.fail(number, OSError("processes of the slot cannot be killed"))
                 return
@@ -335,7 +335,7 @@ class Server:
     def _do_data(self, number: int, header: dict[str, Any], body: bytes) -> None:
         slot, upload = self._uploads.get(number, (self._ground, None))
         if upload is None:
-            return  # It has failed and this has been told; the rest was already on its way.
+            return  # It has failed and was answered; these pieces were already in flight.
         try:
             with slot.acting():
                 upload.add(body)
@@ -375,7 +375,7 @@ def _rest(slot: Slot) -> None:
 
 
 def main() -> None:
-    """Serve until the client has gone; then leave nothing alive."""
+    """Serve until the client is gone; then kill everything."""
     with contextlib.suppress(OSError):
         os.setsid()
     for number in _DEAF_TO:
@@ -389,7 +389,7 @@ def main() -> None:
     shielded = os.getpid() == 1 and shield()
     os.chdir("/")
     server = Server(0, 1, shielded=shielded)
-    # What is there now stays. To look through it for garbage, and so often, was a tenth of what a short command costs.
+    # The objects of the start stay. Scanning them for garbage that often cost a tenth of a short command.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     try:

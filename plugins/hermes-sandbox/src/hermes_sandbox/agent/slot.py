@@ -1,4 +1,4 @@
-"""One of the places that an agent keeps apart."""
+"""One slot of an agent: a tenant with its own workspace, session and user."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from hermes_sandbox.agent.processes import (
 from hermes_sandbox.agent.wire import encode_head
 
 USUAL_UMASK = 0o022
-"""What the agent has, unless it acts for a slot that wants another."""
+"""The agent's umask, unless it acts for a slot with another one."""
 _NO_CHANGE = contextlib.nullcontext()
 _ROUND = 0.002
 _LAST_SECONDS = 5.0
-"""Without progress, until what is being killed counts as unkillable."""
+"""Seconds without progress after which processes count as unkillable."""
 
 
 class Slot:
-    """A workspace, a session and a user of its own; everything that is asked for names one.
+    """A workspace, a session and a user; every request names a slot.
 
-    Number 0 is the agent itself: requests without a slot get it.
+    Number 0 is the agent itself, for requests without a slot.
     """
 
     def __init__(self, loop: Any, number: int, marker: str, request: Mapping[str, Any]) -> None:
@@ -50,18 +50,18 @@ class Slot:
         self.umask: int = request.get("umask", 0o022)
         self.own_directory: bool = request.get("own_directory", False)
         self.sweep: dict[str, Any] | None = request.get("sweep")
-        """Where to look at its end for what its user owns, whom no other slot has; None where that is nobody's task."""
+        """Where to search, when it is closed, for files of its user, which no other slot has; None for no search."""
         self.leftovers: set[str] = set()
-        """Directories of its sessions that could not be deleted at once, for what commands have put into them."""
+        """Directories of its sessions that could not be deleted at once, because of files of commands."""
         self.lifetime: float | None = request.get("lifetime")
         self.identity: Identity | None = None
         self.bound: ProcessBound | None = None
-        """What keeps its processes few; None where its place does, or nobody was asked to."""
+        """The bound of its processes; None if its host bounds them, or nothing does."""
         self.session: Any = None
         self.features: dict[str, Any] = {}
-        """What other modules keep for this slot: anything with `close()`, and `busy()` if it can be at work."""
+        """Objects of other modules for this slot: they have `close()`, and `busy()` if they can be at work."""
         self.alone = True
-        """Whether no other slot shares the user, so that whatever is found of it is this slot's."""
+        """Whether no other slot shares the user, so that all its processes and files are this slot's."""
         self.requests = 0
         self.used = time.monotonic()
         uid = request.get("uid")
@@ -74,7 +74,7 @@ class Slot:
         return Path(self.workspace, text)
 
     def acting(self) -> contextlib.AbstractContextManager[None]:
-        """Be the slot's user, as far as files and signals are concerned, and use its umask."""
+        """Act as the slot's user for files and signals, with its umask, within the block."""
         if self.umask == USUAL_UMASK and (self.identity is None or os.geteuid() == self.identity.uid):
             return _NO_CHANGE
         return self._acting()
@@ -101,15 +101,15 @@ class Slot:
         cwd: str | None = None,
         terminal: bool = False,
     ) -> int:
-        """Start a process of the slot, with its user and umask, in a session of its own; returns its id.
+        """Start a process of the slot, with its user and umask, in a new session; returns its id.
 
         Args:
             argv: The program's absolute path and its arguments.
-            environment: All of its variables; the marker is added.
+            environment: All of its variables; the mark is added.
             wiring: Descriptors of the agent, and the numbers they have in the process.
-            marker: What the process can be recognised by; the slot's if None.
-            cwd: Its directory; the agent's present one if None.
-            terminal: Whether its standard input, a terminal, is to control it.
+            marker: The mark of the process; the slot's if None.
+            cwd: Its directory; the agent's current one if None.
+            terminal: Whether its standard input is a terminal, which becomes its controlling one.
         """
         variables = {**environment, MARKER: self.marker if marker is None else marker}
         limit = None if self.bound is None else self.bound.number_now(self._count_own)
@@ -141,7 +141,7 @@ class Slot:
         return sum(table[pid].threads for pid in self.members() if pid in table)
 
     def owns(self, orphan: Process) -> bool:
-        """Tell whether a process that carries no marker is this slot's, as far as that can be known."""
+        """Tell whether a process without a mark is this slot's, as far as that can be known."""
         if self.identity is not None:
             return uids([orphan.pid]).get(orphan.pid) == self.identity.uid
         if self.alone:
@@ -153,7 +153,7 @@ class Slot:
         return False
 
     def members(self) -> set[int]:
-        """Return every living process of the slot: those of its user, or those that carry its marker."""
+        """Return every living process of the slot: those of its user, or those with its mark."""
         table = read_table()
         if self.identity is not None:
             uid = self.identity.uid
@@ -170,33 +170,33 @@ class Slot:
         return marker == self.marker or marker.startswith(self.marker + ".")
 
     def kill_all(self, then: Callable[[bool], None]) -> None:
-        """Kill every process of the slot and call back when all have gone, or with False when some cannot be."""
+        """Kill every process of the slot; call back with True when all are gone, False if some cannot be killed."""
         if self.bound is not None:
             self.bound.forbid()
         self._kill_round(Patience(_LAST_SECONDS), then)
 
     def _kill_round(self, patience: Patience, then: Callable[[bool], None]) -> None:
         if self.identity is not None:
-            # Where no process can be started any more, they are stopped one by one below.
+            # If no process can be started any more, they are stopped one by one below.
             with contextlib.suppress(OSError):
                 kill_as(self.identity)
         group = None if self.bound is None else self.bound.group
         if group is not None:
-            # Nobody can be started any more, and its list costs little however many others run on the machine. A root
-            # user who has left it ends with the agent.
+            # The group can start no more, and its list is cheap however many others run on the machine. A root
+            # process that has left it ends with the agent.
             killed = group.kill()
         else:
             with self.acting():
                 killed = stop_and_kill(self.members)
         if not killed or patience.is_over(len(killed)):
-            # The dead count until they have been reaped, and what comes next needs room.
+            # Dead processes count until they are reaped, and the next command needs room.
             self.loop.collect()
             then(not killed)
         else:
             self.loop.after(_ROUND, lambda: self._kill_round(patience, then))
 
     def unbind(self) -> OSError | None:
-        """Give up its bound, now that nothing of it runs; returns what went wrong."""
+        """Remove its bound, after its processes have ended; returns the error, if any."""
         bound, self.bound = self.bound, None
         try:
             if bound is not None:
@@ -206,16 +206,16 @@ class Slot:
         return None
 
     def tell(self, event: str, values: Mapping[str, Any], body: bytes = b"") -> None:
-        """Send the client something it has not asked for."""
+        """Send the client an unsolicited frame."""
         header = {"id": 0, "event": event, "slot": self.number, **values}
         self.loop.send(encode_head(header, len(body)), body)
 
     def busy(self) -> bool:
-        """Tell whether anything is being done for the client."""
+        """Tell whether it is working on a request."""
         return self.requests > 0 or any(feature.busy() for feature in self.features.values() if _can_be_busy(feature))
 
     def restart(self) -> None:
-        """End what belongs to the session and its processes' bookkeeping; the processes themselves are killed apart."""
+        """Close the session and the records of its processes; the processes themselves are killed separately."""
         features, self.features = self.features, {}
         for feature in features.values():
             feature.close()
@@ -230,7 +230,7 @@ def _can_be_busy(feature: Any) -> bool:
 
 @contextlib.contextmanager
 def _effective(identity: Identity) -> Iterator[None]:
-    # Only the effective ids: with the real one, the slot's processes could signal the agent meanwhile.
+    # Only the effective ids: with the real ones, the slot's processes could signal the agent meanwhile.
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(identity.gid)

@@ -1,4 +1,4 @@
-"""What a slot, or the whole agent, is set up with and leaves behind."""
+"""Sets up and cleans up a slot, or the whole agent."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ done 2>/dev/null"""
 
 
 def configure(limits: Mapping[str, int]) -> None:
-    """Set what holds for the agent and everything it starts."""
+    """Apply the settings of the agent and everything it starts."""
     for name, value in limits.items():
         kind = {"core": resource.RLIMIT_CORE, "file_size": resource.RLIMIT_FSIZE}[name]
         resource.setrlimit(kind, (value, value))
 
 
 def may_change_user() -> bool:
-    """Tell whether slots can have users of their own here."""
+    """Tell whether slots can have their own users here."""
     if os.geteuid() != 0:
         return False
     with contextlib.suppress(OSError, ValueError, StopIteration):
@@ -49,7 +49,7 @@ def may_change_user() -> bool:
 
 
 def bind_slot(slot: Slot, request: Mapping[str, Any]) -> None:
-    """Have the slot's processes bounded, where it is the agent's business."""
+    """Bound the slot's processes, if the agent is to do that."""
     _check(slot.identity)
     if request.get("processes"):
         slot.bound, slot.identity = bind(
@@ -65,12 +65,12 @@ def bind_slot(slot: Slot, request: Mapping[str, Any]) -> None:
 def begin(slot: Slot, request: Mapping[str, Any]) -> None:
     """Make the slot's workspace and a new session in it."""
     if slot.identity is not None:
-        # Not when it is first needed, as the slot's user: Python itself may lie where only root can read, as in /root.
+        # Not later as the slot's user: Python may be installed where only root can read, such as /root.
         new_digest()
     workspace = Path(slot.workspace)
     if request.get("own_directory"):
         workspace.parent.mkdir(parents=True, exist_ok=True)
-        workspace.mkdir(mode=0o700)  # never one that lay there before
+        workspace.mkdir(mode=0o700)  # never an existing one
         _give(workspace, slot.identity)
     elif not workspace.exists():
         workspace.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
 
 
 def _unlock(slot: Slot) -> None:
-    # Closed by its own user it would be closed to a verifier too; what another has closed stays so.
+    # A workspace closed by its own user would be closed to a verifier too; one closed by another user stays closed.
     with slot.acting(), contextlib.suppress(OSError):
         workspace = Path(slot.workspace)
         mode = stat.S_IMODE(workspace.stat().st_mode)
@@ -97,7 +97,7 @@ def _check(identity: Identity | None) -> None:
         return
     if identity.uid == 0 or not may_change_user():
         raise PermissionError(1, f"a slot cannot have user {identity.uid} under an agent of user {os.getuid()}")
-    # Python itself may lie where the slot's user cannot read; what is imported while acting as it must be there before.
+    # Python may be installed where the slot's user cannot read: import now what is needed while acting as that user.
     for name in NEEDED_LATER:
         importlib.import_module(name)
 
@@ -108,7 +108,7 @@ def _give(path: Path, identity: Identity | None) -> None:
 
 
 def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
-    """Kill everything of a slot and delete what the agent has made for it; calls back with what went wrong."""
+    """Kill a slot's processes and delete what the agent made for it; calls back with the error, if any."""
     slot.restart()
 
     def tear_down(clean: bool) -> None:  # noqa: FBT001 - a callback
@@ -125,17 +125,17 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
 
 
 def _regain(slot: Slot) -> None:
-    # A workspace that was made read-only is root's; it takes the directories to delete what is in them.
+    # A read-only workspace belongs to root; its directories must be writable to delete their entries.
     if not slot.own_directory or slot.identity is None or Path(slot.workspace).lstat().st_uid == slot.identity.uid:
         return
-    # From the bottom up: what has been given away may be closed to root, which need not have every capability.
+    # From the bottom up: a directory that was given away may be closed to root, which may lack capabilities.
     for folder, _, _ in os.walk(slot.workspace, topdown=False):
         _give(Path(folder), slot.identity)
 
 
 def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) -> None:
-    # By a process of the slot's own user: what it could not delete itself is not deleted for it. A program, because
-    # directories can be nested deeper than a path may be long.
+    # By a process of the slot's user: files that this user could not delete are not deleted for it. A program, because
+    # directories can be nested deeper than the longest path.
     own = [slot.workspace] if slot.own_directory else []
 
     def remove_places(status: int) -> None:
@@ -144,7 +144,7 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
                 for place in own:
                     Path(place).rmdir()
         except OSError as error:
-            if tries > 1:  # what was in its way may have gone, and doing it twice does no harm
+            if tries > 1:  # the obstacle may be gone, and a second try does no harm
                 _delete(slot, then, tries - 1)
             else:
                 left = ", ".join(sorted(os.listdir(slot.workspace))[:3])  # noqa: PTH208 - names are wanted
@@ -166,14 +166,14 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
 
 
 def install(name: str, source: bytes) -> None:
-    """Make a pure-Python module importable that this Python does not have."""
+    """Make a missing pure-Python module importable from its text."""
     module = types.ModuleType(name)
     exec(compile(source, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - it comes from the caller
     sys.modules[name] = module
 
 
 def start_again() -> None:
-    """Become a fresh Python that waits for an agent on the same stream."""
+    """Replace this process by a new Python that waits for an agent on the same stream."""
     signal.set_wakeup_fd(-1)
     program = sys.executable or os.readlink("/proc/self/exe")  # noqa: PTH115 - a string is wanted
     os.execv(program, [program, "-I", "-S", "-E", "-u", "-c", LOADER])  # noqa: S606 - no shell is wanted

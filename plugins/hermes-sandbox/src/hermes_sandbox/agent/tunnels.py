@@ -1,7 +1,7 @@
 """A proxy port of a slot: each connection to it is relayed to the client as a tunnel of frames.
 
-Each end of a tunnel may have `TUNNEL_WINDOW` bytes on their way that the other has not taken; `tunnel_credit` frames
-say what was taken. An empty `tunnel_data` ends one direction, `tunnel_close` both.
+Each end of a tunnel may have `TUNNEL_WINDOW` bytes in flight that the other has not taken; `tunnel_credit` frames
+report taken bytes. An empty `tunnel_data` ends one direction, `tunnel_close` both.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ TUNNELS_MAX = 256
 _CHUNK = 1 << 16
 _EVENTS = 64
 _LINGER = 5.0
-"""Seconds a program has to close a connection after everything was delivered; what it sends then is dropped."""
+"""Seconds for a program to close a connection after everything was delivered; what it sends then is dropped."""
 _PAUSE = 0.2
 _RATE = 200.0
-"""Connections a second in the long run; each costs the caller, whose event loop serves others too, a task."""
+"""Average connections a second; each costs the caller, whose event loop serves others too, a task."""
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -50,8 +50,8 @@ class _Tunnel:
 class Tunnels:
     """The connections of one slot. `emit` sends a frame to the client: event name, tunnel number, further fields, body.
 
-    More than `TUNNELS_MAX` connections wait in the port's queue. Data is read as a producer of the loop is advanced:
-    as fast as the client reads, and never before it has room.
+    More than `TUNNELS_MAX` connections wait in the port's queue. Data is read like a producer of the loop:
+    as fast as the client reads, and only if it has room.
     """
 
     def __init__(self, loop: Loop, emit: Callable[[str, int, dict[str, Any], bytes], None]) -> None:
@@ -65,7 +65,7 @@ class Tunnels:
         self._accepting = True
         self._tokens = float(TUNNELS_MAX)
         self._counted = time.monotonic()
-        # A poll within the loop's: to the loop all connections are one descriptor, which can wait for room as well.
+        # A poll within the loop's: for the loop, all connections are one descriptor, which can also be paused.
         self._poll = select.epoll()
         self._listener = socket.socket()
         try:
@@ -81,7 +81,7 @@ class Tunnels:
         self.port: int = self._listener.getsockname()[1]
 
     def close(self) -> None:
-        """Cut everything off."""
+        """Close every connection and the port."""
         self._loop.forget(self._poll.fileno())
         self._due.clear()
         for tunnel in list(self._tunnels.values()):
@@ -91,23 +91,23 @@ class Tunnels:
         self._poll.close()
 
     def data(self, number: int, body: bytes) -> None:
-        """Deliver bytes to a program, or with none end what it reads."""
+        """Deliver bytes to a program; no bytes end its input."""
         tunnel = self._tunnels.get(number)
         if tunnel is None:
-            return  # It was closed here, and the client has not heard of it yet.
+            return  # It was closed here, but the client does not know yet.
         tunnel.inbox += body
         tunnel.ending = tunnel.ending or not body
         self._write(tunnel)
 
     def credit(self, number: int, size: int) -> None:
-        """Learn that the client has taken bytes."""
+        """Note that the client has taken bytes."""
         tunnel = self._tunnels.get(number)
         if tunnel is not None:
             tunnel.credit += size
             self._arm(tunnel)
 
     def finish(self, number: int, *, broken: bool) -> None:
-        """Close a tunnel after what is left was delivered; a broken one at once, so that the program notices."""
+        """Close a tunnel after the rest was delivered; reset a broken one at once, so that the program notices."""
         tunnel = self._tunnels.get(number)
         if tunnel is None:
             return
@@ -154,7 +154,7 @@ class Tunnels:
         self._last += 1
         tunnel = _Tunnel(self._last, connection)
         self._tunnels[tunnel.number] = self._by_fd[connection.fileno()] = tunnel
-        # One event and then none until it is asked for again: a broken connection would else be reported for ever.
+        # One event, and then none until it is re-armed: a broken connection would be reported forever.
         self._poll.register(connection.fileno(), tunnel.wanted_events() | select.EPOLLONESHOT)
         self._emit("tunnel_open", tunnel.number, {}, b"")
         if len(self._tunnels) >= TUNNELS_MAX:
@@ -234,7 +234,7 @@ class Tunnels:
         if tunnel.closing and not tunnel.reading:
             self._remove(tunnel)
         elif tunnel.closing:
-            # Closed while data of the program lies unread, the system would tell it of a broken connection.
+            # If it were closed with unread data, the system would report a broken connection to the program.
             self._loop.after(_LINGER, lambda: self._remove(tunnel))
 
     def _break(self, tunnel: _Tunnel) -> None:
@@ -254,7 +254,7 @@ class Tunnels:
 
 
 def listen_for_tunnels(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
-    """Open the slot's proxy port and name it in the environment of what is started from now on."""
+    """Open the slot's proxy port and set it in the environment of processes started from now on."""
 
     def emit(event: str, number: int, values: dict[str, Any], body: bytes) -> None:
         slot.tell(event, {"tunnel": number, **values}, body)
@@ -269,7 +269,7 @@ def listen_for_tunnels(slot: Slot, request: dict[str, Any], _body: bytes) -> dic
 
 
 def relay_to_tunnel(slot: Slot, request: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """Do with a tunnel what the client says; one that is not there any more needs nothing."""
+    """Apply a client's frame to a tunnel; ignore it if the tunnel is gone."""
     tunnels = slot.features.get("tunnels")
     if tunnels is None:
         return {}

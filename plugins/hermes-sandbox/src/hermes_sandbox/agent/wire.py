@@ -26,15 +26,15 @@ def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def encode_head(header: Mapping[str, Any], size: int) -> bytes:
-    """Return what goes before a body of this size."""
+    """Return the prefix and header of a body of this size."""
     head = _TO_JSON(header).encode()
     if len(head) > MAX_HEADER or size > MAX_BODY:
-        raise FrameError(f"a frame may have {MAX_HEADER}+{MAX_BODY} bytes, wanted {len(head)}+{size}")
+        raise FrameError(f"a frame may have {MAX_HEADER}+{MAX_BODY} bytes, got {len(head)}+{size}")
     return PREFIX.pack(len(head), size) + head
 
 
 def lengths(prefix: bytes) -> tuple[int, int]:
-    """Return the lengths of header and body, refusing what no honest end sends."""
+    """Return the lengths of header and body; raises `FrameError` for lengths that no honest end sends."""
     head, body = PREFIX.unpack(prefix)
     if head > MAX_HEADER or body > MAX_BODY:
         raise FrameError(f"not a frame: {prefix!r}")
@@ -81,5 +81,5 @@ class Decoder:
         self._buffer += view[at:]
 
     def rest(self) -> bytes:
-        """Return the beginning of what has come after the last frame."""
+        """Return the first bytes after the last complete frame."""
         return bytes(self._buffer[:200])

@@ -1,4 +1,4 @@
-"""What a background process is given to read: in order, at its own pace, without ever blocking the agent."""
+"""Writes the input of a background process: in order, at its pace, without blocking the agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 _PATIENCE = 2.0
-"""Seconds without a byte taken after which a write is answered with what has been taken until then."""
+"""Seconds without progress after which a write is answered with the number of bytes taken so far."""
 
 
 class _Write:
@@ -19,7 +19,7 @@ class _Write:
 
 
 class JobInput:
-    """The writing end of a pipe or of a terminal; `close` waits for what was written before."""
+    """The writing end of a pipe or of a terminal; `close` waits for earlier writes."""
 
     def __init__(self, loop: Any, fd: int) -> None:
         self._loop = loop
@@ -31,7 +31,7 @@ class JobInput:
         os.set_blocking(fd, False)
 
     def write(self, data: bytes, answer: Any) -> Callable[[], None]:
-        """Write all of it, answer how much was taken, and return what withdraws the rest."""
+        """Write the bytes, answer how many were taken, and return a function that cancels the rest."""
         entry = _Write(data, answer)
         if self._closing or self._fd < 0:
             answer({"taken": 0, "broken": True}, b"")
@@ -41,13 +41,13 @@ class JobInput:
         return lambda: self._withdraw(entry)
 
     def close(self) -> None:
-        """End the input as soon as everything has been written."""
+        """End the input after everything is written."""
         self._closing = True
         if not self._waiting:
             self._shut()
 
     def abandon(self) -> None:
-        """End the input now; what waits is answered as broken."""
+        """End the input now; waiting writes are answered with an error."""
         self._closing = True
         self._break()
 

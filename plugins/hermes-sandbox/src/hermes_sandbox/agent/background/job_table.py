@@ -1,4 +1,4 @@
-"""What a client asks about the background processes of a slot."""
+"""The background processes of a slot, and the operations on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hermes_sandbox.agent.background.jobs import Job
 MAX_RUNNING_JOBS = 64
 MAX_ENDED_JOBS = 64
 KEEP_ENDED_JOBS = 1800.0
-"""Seconds, counted from its end, that an ended one is kept."""
+"""Seconds that an ended process is kept."""
 
 
 class Jobs:
-    """The running processes, and those that have ended lately."""
+    """The running processes, and recently ended ones."""
 
     def __init__(self, slot: Any, clock: Callable[[], float] = time.time) -> None:
         self._slot = slot
@@ -31,7 +31,7 @@ class Jobs:
         if sum(job.running for job in self._jobs.values()) >= MAX_RUNNING_JOBS:
             raise BlockingIOError(errno.EAGAIN, f"{MAX_RUNNING_JOBS} background processes are running already")
         self._count += 1
-        # Its name is not a number that counts anew after a reset, so that no old one can mean a new process.
+        # Not a number that restarts after a reset, so that no old name can mean a new process.
         job = Job(self._slot, f"job_{os.urandom(6).hex()}", f"{self._slot.marker}.j{self._count}")
         job.start(request, command)
         self._jobs[job.name] = job
@@ -60,11 +60,11 @@ class Jobs:
                 self._dropped.append(self._jobs.pop(job.name))
 
     def busy(self) -> bool:
-        """Tell whether any is running: the slot is not idle then."""
+        """Tell whether any process is running: then the slot is not idle."""
         return any(job.running for job in self._jobs.values())
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all of them."""
         for job in [*self._jobs.values(), *self._dropped]:
             job.close()
 
@@ -76,7 +76,7 @@ def jobs_of(slot: Any) -> Jobs:
 
 
 def _start_job(slot: Any, request: dict[str, Any], body: bytes, answer: Any) -> Callable[[], None]:
-    # No call: those are done as the slot's user, who could start nothing as that user for good.
+    # Not one of CALLS: those act as the slot's user, who cannot switch users for a new process.
     answer(jobs_of(slot).start(request, body).describe())
     return lambda: None
 
@@ -90,7 +90,7 @@ def _poll_job(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any
 
 
 def _read_job(slot: Any, request: dict[str, Any], _body: bytes, answer: Any) -> Callable[[], None]:
-    # No call either: those have no body to answer with.
+    # Not one of CALLS either: those cannot answer with a body.
     answer(*jobs_of(slot).find(request["job"]).read(request["offset"], request["limit"]))
     return lambda: None
 

@@ -1,4 +1,4 @@
-"""Background processes of a slot: what they write, what they are given, and how they end."""
+"""A background process of a slot: its output, its input and its end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KEPT_OUTPUT = 1 << 20
 _NOT_RUN = b"hermes: this was not run: what is left of the session ends bash before it\n"
 _READ_SIZE = 1 << 16
 _READS_AT_ONCE = 16
-"""Pieces after which what is being drained gives way: a child that writes without end must not hold the loop."""
+"""Pieces after which draining pauses: a child that writes without end must not hold the loop."""
 
 
 class Job:
-    """One background process, from its start until nobody asks for it any more."""
+    """One background process, from its start until its record is dropped."""
 
     def __init__(self, slot: Any, name: str, marker: str) -> None:
         self.name = name
@@ -48,11 +48,11 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended, or something of it could not be killed."""
+        """Whether the process has not ended, or some of its processes could not be killed."""
         return self.ended_at is None or self._survivors > 0
 
     def describe(self) -> dict[str, Any]:
-        """Return what is told about it."""
+        """Return its description for the client."""
         return {
             "id": self.name,
             "pid": self.pid,
@@ -65,12 +65,12 @@ class Job:
         }
 
     def start(self, request: dict[str, Any], command: bytes) -> None:
-        """Start it with the session as it is now; raises OSError when that is not possible."""
+        """Start it with the session's current state; raises OSError if that fails."""
         if request["pty"]:
             self._start_on_terminal(request, command)
         else:
             self._start_on_pipes(request, command)
-        # Not reaped before this loop goes on, so it is there.
+        # It is not reaped before this loop goes on, so it exists.
         self._root = read_process(self.pid)
         self.cwd = self._slot.session.directory(request["cwd"])
         os.set_blocking(self._output, False)
@@ -117,7 +117,7 @@ class Job:
         )
 
     def _take(self) -> bool:
-        """Read one piece; False when there is nothing now."""
+        """Read one piece; False if there is none now."""
         if self._output < 0:
             return False
         try:
@@ -125,7 +125,7 @@ class Job:
         except BlockingIOError:
             return False
         except OSError:
-            data = b""  # a terminal that nobody holds any more
+            data = b""  # a terminal that no process holds any more
         if not data:
             self._close_output()
         elif self._ring is not None:
@@ -150,7 +150,7 @@ class Job:
     def _note_exit(self, status: int) -> None:
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         self._drain()
-        # Who kills it may have been faster than its start.
+        # It may have been killed before its start was complete.
         if not self._session.has_run(self.pid) and os.WIFEXITED(status):
             code = NO_PROCESS
             if self._ring is not None:
@@ -182,13 +182,13 @@ class Job:
         self._slot.tell("job_ended", {"job": self.name, "exit_code": code})
 
     def read(self, offset: int, limit: int) -> tuple[dict[str, Any], bytes]:
-        """Return a piece of its output, and where it lies in all that it has written."""
+        """Return a piece of its output, and its position in the whole output."""
         assert self._ring is not None
         start, data = self._ring.read(offset, limit)
         return {"start": start, "total": self._ring.total, "running": self.running}, data
 
     def wait(self, timeout: float | None, answer: Any) -> Callable[[], None]:
-        """Answer when it has ended, or after `timeout` seconds; returns what withdraws the question."""
+        """Answer when it has ended, or after `timeout` seconds; returns a function that cancels the request."""
         alarm = 0
 
         def finish() -> None:
@@ -212,12 +212,12 @@ class Job:
         return withdraw
 
     def write(self, data: bytes, answer: Any) -> Callable[[], None]:
-        """Give it input; see `JobInput.write`."""
+        """Write to its input; see `JobInput.write`."""
         assert self._input is not None
         return self._input.write(data, answer)
 
     def kill(self, grace: float, answer: Any) -> Callable[[], None]:
-        """End everything it has started and answer what is left; being asked for, it is not withdrawn."""
+        """End everything it has started, and answer how many are left; cannot be cancelled."""
 
         def report(left: int) -> None:
             self._survivors = left
@@ -231,7 +231,7 @@ class Job:
         return lambda: answer({"cancelled": True})
 
     def close_input(self) -> None:
-        """End what it reads: a pipe is closed, a terminal gets its end-of-file character."""
+        """End its input: a pipe is closed, a terminal gets its end-of-file character."""
         assert self._input is not None
         if self._terminal is None:
             self._input.close()
@@ -246,11 +246,11 @@ class Job:
             self._terminal.resize(rows, cols)
 
     def release(self) -> None:
-        """Keep nothing of its output any more; what its children still write is read, so as not to block them."""
+        """Keep no more output; what its children still write is read and dropped, so that they do not block."""
         self._ring = None
 
     def close(self) -> None:
-        """Close its descriptors, and answer whoever waits."""
+        """Close its descriptors, and answer waiting requests."""
         self._close_output()
         if self._input is not None:
             self._input.abandon()

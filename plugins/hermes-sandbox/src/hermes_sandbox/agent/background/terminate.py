@@ -1,4 +1,4 @@
-"""Ending what a background process has started: asked first, killed after a while, and looked at afterwards."""
+"""Ends the processes of a background process: SIGTERM, after a while SIGKILL, then a check."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hermes_sandbox.agent.processes import (
 
 _LOOK = 0.02
 _LAST = 2.0
-"""Seconds without progress for what was killed to go; one that sleeps in the kernel may not."""
+"""Seconds without progress for killed processes to end; one that sleeps in the kernel may not."""
 
 
 class Hunt:
-    """Ends the tree below one process, what shares its session, and the orphans that carry its marker.
+    """Ends the tree below one process, its session, and the orphans with its mark.
 
-    What was seen once is followed by process id and start time, so that losing its parents on the way, or clearing
-    its environment, does not save it. `done` gets the number of those that could not be killed.
+    A process that was seen once is followed by id and start time, so that losing its parents, or clearing
+    its environment, does not save it. `done` gets the number of processes that could not be killed.
     """
 
     def __init__(self, slot: Any, root: Process, marker: str, grace: float, done: Callable[[int], None]) -> None:
@@ -41,7 +41,7 @@ class Hunt:
         self._patience = Patience(_LAST)
 
     def step(self) -> None:
-        """Look, signal, and come back until nothing is left."""
+        """Find and signal the processes, repeatedly until none is left."""
         now = time.monotonic()
         with self._slot.acting():
             members = self._members()
@@ -59,13 +59,13 @@ class Hunt:
         elif not self._asked:
             self._asked = True
             send(members, signal.SIGTERM)
-            send(members, signal.SIGCONT)  # what is stopped would not hear it
+            send(members, signal.SIGCONT)  # a stopped process would not handle it
 
     def _members(self) -> set[int]:
         table = read_table()
         roots = {pid for pid, start in self._seen.items() if pid in table and table[pid].start == start}
         leader = table.get(self._root.pid)
-        # The session's number comes again only when nobody is left in it; its leader is another process then.
+        # A session's id is reused only after its last member is gone; then its leader is another process.
         is_ours = leader is None or leader.start == self._root.start
         roots.update(pid for pid, process in table.items() if self._is_mine(process, in_session=is_ours))
         found = {pid for pid in with_descendants(table, roots) if pid in table}

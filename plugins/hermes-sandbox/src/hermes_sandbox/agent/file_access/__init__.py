@@ -1,1 +1,1 @@
-"""Files and trees: read, written, packed and unpacked."""
+"""Access to files and trees: reading, writing, packing and unpacking."""

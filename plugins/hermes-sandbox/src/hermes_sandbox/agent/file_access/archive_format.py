@@ -1,4 +1,4 @@
-"""A file or a tree on its way: the records that both ends write and read, with names that lead nowhere else."""
+"""The format of a file or tree in transit: records whose names cannot lead elsewhere. Used at both ends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DIRECTORY, LEAVE, FILE, DATA, HOLE, FILE_END, SYMLINK, OMITTED, END = (
     b"D", b"U", b"F", b"B", b"H", b"E", b"L", b"O", b"Z",
 )  # fmt: skip
 PIECE = 1 << 19
-"""Bytes of the records that travel together, about."""
+"""Approximate bytes of records that are sent together."""
 LONGEST_HOLE = 1 << 24
-"""A hole counts as so many zeros where the content is hashed, which nobody may be kept at for long."""
+"""The most zeros of a hole that are hashed at a time, so that hashing does not block others for long."""
 MOST_HOLES = 8
-"""Holes of a single file in one piece: a sender ends a piece after five."""
+"""The most holes of a single file in one piece: a sender ends a piece after five."""
 KEPT_MODE = 0o1777
-"""Permission bits that travel: none that would let a copy run with its owner's rights."""
+"""Permission bits that are copied: none that would let a copy run with its owner's rights."""
 _ZEROS = memoryview(bytes(1 << 20))
 _NAME_MAX = 4096
 _PATH_MAX = 1 << 20
@@ -31,7 +31,7 @@ _SECOND = 10**9
 def entry_record(
     kind: bytes, name: bytes = b"", content: bytes = b"", *, mode: int = 0, number: int = 0, mtime: int = 0
 ) -> bytes:
-    """Return a record with its name and its content; DATA is followed by what `number` says instead."""
+    """Return a record with its name and its content; DATA is followed by `number` bytes of content instead."""
     seconds, nanoseconds = divmod(mtime, _SECOND)
     return RECORD.pack(kind, mode, len(name), len(content), number, seconds, nanoseconds) + name + content
 
@@ -44,20 +44,20 @@ def hash_zeros(digest: Any, count: int) -> None:
 
 def new_digest() -> Any:
     """Return an empty hash."""
-    import hashlib  # here, because it is a third of the agent's start
+    import hashlib  # imported here, because that is a third of the agent's start
 
     return hashlib.sha256()
 
 
 class EntrySink:
-    """What takes the entries of a copy as they arrive; names are single components, the root's is empty."""
+    """Receives the entries of a copy as they arrive; names are single components, the root's is empty."""
 
     def directory(self, name: str, mode: int, mtime: int) -> None:
-        """Take a directory and enter it."""
+        """Receive a directory and enter it."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Go back to where the current directory lies."""
+        """Return to the parent of the current directory."""
         raise NotImplementedError
 
     def file(self, name: str, mode: int, mtime: int, size: int) -> None:
@@ -65,28 +65,28 @@ class EntrySink:
         raise NotImplementedError
 
     def data(self, piece: memoryview) -> None:
-        """Take the next bytes of the file."""
+        """Receive the next bytes of the file."""
         raise NotImplementedError
 
     def hole(self, length: int) -> None:
-        """Take so many zeros, which need not be written."""
+        """Receive a hole of so many zeros, which need not be written."""
         raise NotImplementedError
 
     def file_end(self, missing: int) -> None:
-        """End the file; `missing` bytes of its size were gone when they were to be read."""
+        """End the file; `missing` bytes of its size no longer existed when the sender read them."""
         raise NotImplementedError
 
     def symlink(self, name: str, target: str, mtime: int) -> None:
-        """Take a symbolic link."""
+        """Receive a symlink."""
         raise NotImplementedError
 
     def omission(self, path: str, reason: str) -> None:
-        """Learn that an entry is not copied; `path` is relative to the root, empty for the root itself."""
+        """Receive the omission of an entry; `path` is relative to the root, empty for the root itself."""
         raise NotImplementedError
 
 
 class EntryReader:
-    """Cuts a stream into records for a sink and refuses what no honest sender writes.
+    """Splits a stream into records for a sink, and refuses what no honest sender writes.
 
     The hash is of the content of a single file, and of the stream of a directory.
     """
@@ -125,7 +125,7 @@ class EntryReader:
                     self._complete()
 
     def check_end(self, sha256: str) -> None:
-        """Raise unless all of it has arrived, undamaged."""
+        """Raise `FrameError` unless all of it has arrived, undamaged."""
         found = self.digest.hexdigest()
         if not self._ended or self._head:
             raise FrameError("a copy ended before it was complete")
@@ -156,7 +156,7 @@ class EntryReader:
     def _entry(self, kind: bytes, name: bytes, content: bytes, values: tuple[int, int, int]) -> None:
         mode, number, mtime = values
         if self._ended or (self._missing >= 0) != (kind in {DATA, HOLE, FILE_END}):
-            raise FrameError(f"a record {kind!r} where none can be")
+            raise FrameError(f"unexpected record {kind!r}")
         if kind in {DATA, HOLE}:
             self._part(kind, number)
         elif kind == FILE_END:
@@ -188,13 +188,13 @@ class EntryReader:
         self._sink.hole(number)
 
     def _check_name(self, kind: bytes, name: bytes) -> str:
-        """Return a name that stands for an entry of the current directory and for nothing else."""
+        """Return a name if it can only mean an entry of the current directory."""
         if self._depth == 0 and (self._rooted or name):
             raise FrameError(f"a second root {name!r}")
         if self._depth and (name in {b"", b".", b".."} or b"/" in name or b"\0" in name or len(name) > _NAME_MAX):
-            raise FrameError(f"{name!r} is no name of an entry")
+            raise FrameError(f"{name!r} is not a name of an entry")
         if self._single and kind != FILE:
-            raise FrameError(f"a record {kind!r} instead of a file")
+            raise FrameError(f"expected a record of a file, got {kind!r}")
         self._rooted = True
         return _decode(name)
 

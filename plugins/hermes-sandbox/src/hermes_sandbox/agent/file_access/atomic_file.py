@@ -1,4 +1,4 @@
-"""A file that nobody sees before it is complete."""
+"""A file that becomes visible only when it is complete."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 
 _NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
-# What file systems and kernels say that know no nameless files.
+# Errors of file systems and kernels without nameless files.
 _UNKNOWN = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
 
 
 class Partial:
-    """A new file in an open directory, without a name if `nameless` and where the file system can.
+    """A new file in an open directory, without a name if `nameless` and if the file system can do that.
 
-    What has no name is gone with the process, however that ends. It costs more than a name that is given up.
+    A nameless file disappears with the process, however that ends. It costs more than a temporary name.
     """
 
     def __init__(self, parent: int, *, nameless: bool, mode: int = 0o600) -> None:
@@ -28,7 +28,7 @@ class Partial:
             self._name = name
 
     def settle(self, name: str) -> None:
-        """Give it its name, at once also where another file has that."""
+        """Give it its name, atomically replacing another file of that name."""
         if not self._name:
             unused = beside()
             os.link(f"/proc/self/fd/{self.fd}", unused, dst_dir_fd=self._parent, follow_symlinks=True)
@@ -39,7 +39,7 @@ class Partial:
         self._name = ""
 
     def drop(self) -> None:
-        """Delete it, unless it has been settled."""
+        """Delete it, unless it has got its name."""
         if self._name:
             with contextlib.suppress(OSError):
                 os.unlink(self._name, dir_fd=self._parent)
@@ -56,7 +56,7 @@ def _open_nameless(parent: int, mode: int) -> int:
         if error.errno in _UNKNOWN:
             return -1
         raise
-    # It is named by way of /proc, which need not be there.
+    # It is named through /proc, which may be missing.
     if os.access(f"/proc/self/fd/{fd}", os.F_OK):
         return fd
     os.close(fd)
@@ -64,5 +64,5 @@ def _open_nameless(parent: int, mode: int) -> int:
 
 
 def beside() -> str:
-    """Return a name that nothing has."""
+    """Return an unused name."""
     return f".hermes-{os.urandom(8).hex()}"

@@ -1,4 +1,4 @@
-"""Copies of files and trees, a piece at a time: who asks sets the pace, and nobody has to buffer."""
+"""Copies of files and trees, a piece per request: the client sets the pace, and nothing is buffered."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hermes_sandbox.agent.wire import FrameError
 
 
 class Copies:
-    """The copies of one slot that are under way, by the name that the client has given them."""
+    """The copies of one slot in progress, by the client's names for them."""
 
     def __init__(self) -> None:
         self.outgoing: dict[str, Packer] = {}
         self.incoming: dict[str, Unpacker] = {}
 
     def busy(self) -> bool:
-        """Tell whether a copy is under way."""
+        """Tell whether a copy is in progress."""
         return bool(self.outgoing or self.incoming)
 
     def drop(self, name: str) -> None:
-        """End a copy; what is not complete of a file is deleted."""
+        """End a copy; an incomplete file is deleted."""
         packer = self.outgoing.pop(name, None)
         if packer is not None:
             packer.close()
@@ -50,11 +50,11 @@ def _copies(slot: Slot) -> Copies:
 
 
 def _no_copy(name: str) -> OSError:
-    return OSError(errno.EBADF, f"There is no copy {name} any more")
+    return OSError(errno.EBADF, f"The copy {name} has ended")
 
 
 def pack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
-    """Prepare a copy of what a path points to, or of a symlink itself."""
+    """Prepare a copy of the target of a path, or of a symlink itself."""
     packer = Packer(
         slot.path(request["path"]),
         follow=request["follow"],
@@ -80,7 +80,7 @@ def take(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def unpack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
-    """Prepare the place for a copy; a symlink there is written through, as a shell would."""
+    """Prepare the target of a copy; a symlink there is followed, as a shell would."""
     path = Path(os.path.realpath(slot.path(request["path"])))
     if request["single"]:
         require_replaceable(path)
@@ -91,7 +91,7 @@ def unpack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
 
 
 def give(slot: Slot, request: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """Take the next piece of a copy."""
+    """Receive the next piece of a copy."""
     name = request["copy"]
     unpacker = _copies(slot).incoming.get(name)
     if unpacker is None:
@@ -108,7 +108,7 @@ def give(slot: Slot, request: dict[str, Any], body: bytes) -> dict[str, Any]:
 
 
 def finish(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
-    """End a copy that has arrived whole."""
+    """End a copy that has arrived completely."""
     name = request["copy"]
     unpacker = _copies(slot).incoming.get(name)
     if unpacker is None:

@@ -1,4 +1,4 @@
-"""Raw file access. Each operation is a generator of answers, so that a long one lets others run in between."""
+"""Raw file access. Each operation is a generator of answers, so that others run in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_sandbox.agent.slot import Slot
 from hermes_sandbox.agent.wire import CHUNK
 
 _DEEP = 3000
-"""Characters of a path; the system takes 4,095."""
+"""Characters of a path; the system accepts 4,095."""
 _BATCH = 500
 
 
@@ -43,7 +43,7 @@ def read(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
     path = slot.path(request["path"])
     # Without O_NONBLOCK, opening a named pipe would stop the whole agent.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    import hashlib  # here, because it is a third of the agent's start
+    import hashlib  # imported here, because that is a third of the agent's start
 
     try:
         _require_regular(os.fstat(fd).st_mode, path)
@@ -68,7 +68,7 @@ def read(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def describe(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Send what a path points to."""
+    """Send the description of a path's target."""
     path = slot.path(request["path"])
     yield {"ok": _describe(str(path), path.stat())}, b""
 
@@ -87,7 +87,7 @@ def listing(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any
 
 
 def remove(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Delete a file, a symlink, or a directory with all that is in it."""
+    """Delete a file, a symlink, or a directory with everything in it."""
     path = slot.path(request["path"])
     if not stat.S_ISDIR(path.lstat().st_mode):
         path.unlink()
@@ -102,7 +102,7 @@ def remove(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any]
                     elif len(entry.path) < _DEEP:
                         waiting.append(entry.path)
                     else:
-                        # No call takes a path much longer. It is found again when the topmost is looked at once more.
+                        # System calls accept no longer path. The entry is found when the top directory is read again.
                         Path(entry.path).rename(path / os.urandom(16).hex())
             if len(waiting) == depth:
                 Path(waiting.pop()).rmdir()
@@ -111,25 +111,25 @@ def remove(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any]
 
 
 def require_replaceable(path: Path) -> os.stat_result | None:
-    """Return what a path points to, None if nothing, and raise if a shell could not write to it."""
+    """Return the stat of a path's target, None if there is none; raise if a shell could not write to it."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
     _require_regular(found.st_mode, path)
-    # Of the user that acts, who need not be the one that the agent runs as.
+    # As the acting user, who may differ from the agent's.
     if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return found
 
 
 class Upload:
-    """A file being written: beside its target until it is complete, so that nobody ever reads half of it."""
+    """A file being written: a temporary one until it is complete, so that no reader sees half of it."""
 
     def __init__(self, path: Path, mode: int | None) -> None:
         import hashlib
 
-        # A symlink is written through, as a shell would.
+        # A symlink is followed, as a shell would.
         self._path = Path(os.path.realpath(path))
         self._mode = mode
         self._digest = hashlib.sha256()
@@ -143,14 +143,14 @@ class Upload:
         self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Receive the next bytes."""
         self._digest.update(data)
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
 
     def commit(self, sha256: str) -> dict[str, Any]:
-        """Put the file in its place if its content is what was sent."""
+        """Move the file to its name if its content has the sent hash."""
         if self._digest.hexdigest() != sha256:
             raise OSError(errno.EIO, "The content was damaged in transit", str(self._path))
         with contextlib.suppress(PermissionError):
@@ -162,7 +162,7 @@ class Upload:
         return {}
 
     def abort(self) -> None:
-        """Drop what has been written so far."""
+        """Delete the unfinished file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

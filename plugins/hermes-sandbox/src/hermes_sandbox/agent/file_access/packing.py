@@ -1,4 +1,4 @@
-"""What is sent of a file or a tree: records, a bounded piece at a time, whatever lies in the tree."""
+"""Writes a file or a tree as records, a bounded piece at a time, whatever is in the tree."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from hermes_sandbox.agent.file_access.archive_format import (
 )
 
 _RECORDS = 400
-"""Records that are written at once, about: many small files take longer than their bytes would."""
+"""Approximate records per piece: many small files take longer than their bytes."""
 _HOLE_COST = 100
 _SIZELESS = 1 << 20
-"""Bytes that are read of a file that claims to have none, as those in /proc do."""
+"""Bytes that are read of a file with size 0, as files in /proc have."""
 _WALK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What says nothing about the entry, but that nothing more can be read at all.
+# Errors that do not concern the entry: nothing more can be read at all.
 _FATAL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _KINDS = ((stat.S_ISSOCK, "a socket"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISCHR, "a character device"))
 
 
 class _Level:
-    """A directory on the way from the root to where the walk is."""
+    """A directory on the path from the root to the current one."""
 
     def __init__(self, fd: int, path: str) -> None:
         info = os.fstat(fd)
@@ -48,15 +48,15 @@ class _Level:
         self.mode = info.st_mode & KEPT_MODE
         self.mtime = info.st_mtime_ns
         self.names = iter(sorted(os.listdir(fd), key=os.fsencode))
-        # Needs the right to search the directory, and so do its entries and the way back.
+        # Needs search permission for the directory, as do its entries and the way back.
         os.stat("..", dir_fd=fd)
 
 
 class Packer:
     """Reads a file or a tree and writes it as records.
 
-    No symlink is followed, but one that `path` itself is, if `follow`. At most two descriptors are open, however deep
-    the tree. What cannot be copied becomes a record, or an item of `omitted` where that is given.
+    Symlinks are not followed, except `path` itself, if `follow`. At most two descriptors are open, however deep
+    the tree. An entry that cannot be copied becomes a record, or an item of `omitted` if that is given.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Packer:
         self._directory = -1
         self._file = -1
         root = os.path.realpath(path) if follow else str(path)
-        # realpath() returns also what it cannot look at; this raises the reason then.
+        # realpath() also returns a path that it cannot read; this raises the reason.
         info = os.stat(path) if follow else os.lstat(path)  # noqa: PTH116 - beside lstat
         self.single = follow and not stat.S_ISDIR(info.st_mode)
         if self.single and not stat.S_ISREG(info.st_mode):
@@ -87,7 +87,7 @@ class Packer:
         self._steps = self._whole(root, info, follow=follow)
 
     def take(self, size: int = PIECE) -> bytes:
-        """Return the next records, at least `size` bytes unless there is more to do than to send; empty at the end."""
+        """Return the next records, about `size` bytes, fewer if reading takes long; empty at the end."""
         pieces = []
         length, cost = 0, 0
         while length < size and cost < _RECORDS:
@@ -104,7 +104,7 @@ class Packer:
         return data
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all descriptors."""
         self.ended = True
         self._steps = iter(())
         for fd in (self._directory, self._file):
@@ -176,7 +176,7 @@ class Packer:
                 yield 1, self._directory_record(os.fsencode(name), levels[-1])
                 return
         except FileNotFoundError:
-            return  # It has been deleted since the directory was read.
+            return  # It was deleted after the directory was read.
         except OSError as error:
             if self._file >= 0 or error.errno in _FATAL:
                 raise
@@ -230,7 +230,7 @@ class Packer:
             while position < end:
                 data = os.pread(fd, min(PIECE, end - position), position)
                 if not data:
-                    return  # It has become shorter: the end says how much is missing.
+                    return  # It became shorter: the end record says how much is missing.
                 position += len(data)
                 yield from self._data(data)
         yield from self._hole(info.st_size - position)
@@ -266,8 +266,8 @@ class Packer:
 
 
 def shortfall(missing: int) -> str:
-    """Return what is said of a file that has become shorter since it was looked at."""
-    return f"its last {missing} bytes were gone when they were to be read"
+    """Return the text about a file that became shorter during the copy."""
+    return f"its last {missing} bytes disappeared during the copy"
 
 
 def _require_regular_still(info: os.stat_result) -> None:
@@ -282,11 +282,11 @@ def _read_sizeless(fd: int) -> bytes:
         if not more:
             return data
         data += more
-    raise OSError(errno.EFBIG, f"claims to be empty and has more than {_SIZELESS} bytes")
+    raise OSError(errno.EFBIG, f"has size 0 but more than {_SIZELESS} bytes")
 
 
 def _extents(fd: int, info: os.stat_result) -> Iterator[tuple[int, int]]:
-    """Yield where the data of a file lies, between its holes."""
+    """Yield the ranges of a file's data, between its holes."""
     size = info.st_size
     if info.st_blocks * 512 >= size:
         yield 0, size
@@ -297,7 +297,7 @@ def _extents(fd: int, info: os.stat_result) -> Iterator[tuple[int, int]]:
             start = os.lseek(fd, position, os.SEEK_DATA)
             end = min(os.lseek(fd, start, os.SEEK_HOLE), size)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # which means that there are no more data
+            if error.errno != errno.ENXIO:  # no more data
                 yield position, size
             return
         if start < size:

@@ -1,4 +1,4 @@
-"""What arrives of a file or a tree: put in its place, and nowhere else, whoever sent it."""
+"""Writes an arriving file or tree to its target and nowhere else, whoever sent it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Entered:
-    """A directory that is being filled: where it lies, and what it gets when it is full."""
+    """A directory being filled: its path, and the mode and time it gets at the end."""
 
     def __init__(self, name: str, parent: int, final: tuple[int, int] | None) -> None:
         info = os.fstat(parent)
@@ -28,9 +28,9 @@ class _Entered:
 class Unpacker(EntrySink):
     """Writes entries below a directory, or a single file.
 
-    Every step starts from the open directory that it belongs to and follows no symlink, so that nothing that is sent
-    can lead elsewhere. A file is written beside its place and moved there when it is complete; a directory is merged
-    into one that is there, whose mode and time stay.
+    Every step starts from the open directory of the entry and follows no symlink, so that no entry
+    can lead elsewhere. A file is written under a temporary name and moved when it is complete; a directory is merged
+    into an existing one, which keeps its mode and time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,16 +46,16 @@ class Unpacker(EntrySink):
         self._coming = ("", 0, 0)
 
     def expect(self, *, single: bool) -> None:
-        """Learn what will come."""
+        """Receive the kind of the copy: file or tree."""
         self._single = single
         self._reader = EntryReader(self, single=single)
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Receive the next bytes of the stream."""
         self._reader.add(piece)
 
     def commit(self, sha256: str) -> tuple[int, int]:
-        """Finish what is complete and undamaged; returns the number of files and of their bytes."""
+        """Finish a complete and undamaged copy; returns the number of files and of their bytes."""
         self._reader.check_end(sha256)
         if self._file is not None:
             with self._at(""):
@@ -64,7 +64,7 @@ class Unpacker(EntrySink):
         return self._reader.files, self._reader.bytes
 
     def abort(self) -> None:
-        """Drop the file that is not complete and close everything."""
+        """Delete the incomplete file and close everything."""
         if self._file is not None:
             self._file.drop()
             self._file = None
@@ -73,7 +73,7 @@ class Unpacker(EntrySink):
             self._fd = -1
 
     def directory(self, name: str, mode: int, mtime: int) -> None:
-        """Make a directory, or take the one that is there, and enter it."""
+        """Make a directory, or use an existing one, and enter it."""
         with self._at(name):
             root = not self._entered
             place, parent = (str(self._path), None) if root else (name, self._fd)
@@ -91,7 +91,7 @@ class Unpacker(EntrySink):
             self._fd = fd
 
     def leave(self) -> None:
-        """Give a new directory its mode and time, and go back."""
+        """Give a new directory its mode and time, and return to its parent."""
         entered = self._entered[-1]
         with self._at(""):
             up = os.open("..", _ENTER, dir_fd=self._fd) if len(self._entered) > 1 else -1
@@ -110,13 +110,13 @@ class Unpacker(EntrySink):
         self._entered.pop()
 
     def file(self, name: str, mode: int, mtime: int, size: int) -> None:
-        """Begin a file beside its place."""
+        """Begin a file under a temporary name."""
         self._coming = (name, mode, mtime)
         self._position = self._written = 0
         with self._at(name):
             if self._single:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                # The way to the file is chosen by who asks for it, symlinks and all; O_PATH needs no right to list it.
+                # The caller chooses the path to the file, symlinks included; O_PATH needs no permission to list it.
                 self._fd = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._file = Partial(self._fd, nameless=self._single or size > PIECE)
 
@@ -135,7 +135,7 @@ class Unpacker(EntrySink):
         self._position += length
 
     def file_end(self, missing: int) -> None:
-        """Give the file its length, mode, time and place; a single one gets its place when it is known to be right."""
+        """Give the file its length, mode, time and name; a single one gets its name after its hash is checked."""
         assert self._file is not None
         name, mode, mtime = self._coming
         if missing:
@@ -150,7 +150,7 @@ class Unpacker(EntrySink):
                 self._file = None
 
     def symlink(self, name: str, target: str, mtime: int) -> None:
-        """Make a symlink, all at once, also where another one or a file is."""
+        """Make a symlink, atomically replacing another one or a file."""
         with self._at(name):
             partial = beside()
             os.symlink(target, partial, dir_fd=self._fd)
@@ -162,7 +162,7 @@ class Unpacker(EntrySink):
                 raise
 
     def omission(self, path: str, reason: str) -> None:
-        """Note what does not come."""
+        """Record an omission."""
         self.skipped.append((path, reason))
 
     def _path_inside(self, name: str) -> str:
@@ -173,7 +173,7 @@ class Unpacker(EntrySink):
         try:
             yield
         except OSError as error:
-            # Without the names it has in between, and with the one that it was to have.
+            # Without its temporary name, and with its final one.
             shown = self._path_inside(name)
             where = f" ({shown!r} in it)" if shown else ""
             raise OSError(error.errno, f"{error.strerror}{where}", str(self._path)) from None

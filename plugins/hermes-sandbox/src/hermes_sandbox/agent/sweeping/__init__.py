@@ -1,1 +1,1 @@
-"""Removing what the user of a slot leaves outside of the slot's directory."""
+"""Removes files and IPC objects that the user of a slot left outside of the slot's directory."""

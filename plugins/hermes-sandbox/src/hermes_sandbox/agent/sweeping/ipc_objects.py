@@ -1,4 +1,4 @@
-"""Removing the System V objects of users whose processes are dead: shared memory, semaphores, message queues."""
+"""Removes the System V objects of users without processes: shared memory, semaphores, message queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OBJECTS: dict[str, tuple[str, Callable[[int], int]]] = {
 
 
 def remove_ipc_objects(dead: Collection[int]) -> list[str]:
-    """Remove what these users own or have made, and return what is left of that, and why."""
+    """Remove objects that these users own or made, and return those that are left, with the reason."""
     left = []
     for kind, (column, remove) in _OBJECTS.items():
         for row in _rows(kind):
@@ -36,7 +36,7 @@ def remove_ipc_objects(dead: Collection[int]) -> list[str]:
 
 
 def _rows(kind: str) -> Iterator[dict[str, str]]:
-    # A kernel without them has no such files.
+    # A kernel without System V IPC has no such files.
     with contextlib.suppress(FileNotFoundError):
         columns, *rows = Path(f"/proc/sysvipc/{kind}").read_text(encoding="ascii").splitlines()
         for row in rows:

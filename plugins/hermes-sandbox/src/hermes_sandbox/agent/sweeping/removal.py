@@ -1,4 +1,4 @@
-"""Deleting what users own whose processes are dead, in directories that others use as well."""
+"""Deletes files of users without processes (the dead), in directories that others use as well."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from itertools import islice
 from typing import NamedTuple
 
 _NAMES_AT_ONCE = 4096
-"""Names of a directory that are held in memory."""
+"""Names of a directory to hold in memory."""
 _DEEPEST = 64
-"""Directories that are open at a time; what is nested deeper is moved up first."""
+"""Directories open at a time; deeper ones are moved up first."""
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
 _ALL_FOR_OWNER = 0o700
 
 
 def act_as(uid: int) -> None:
-    """Take a user, as far as files are concerned, whoever was taken before; 0 is the agent's own."""
+    """Act as a user for file access, whoever acted before; 0 is the agent's own."""
     if os.geteuid() != uid:
         os.seteuid(0)
         os.seteuid(uid)
 
 
 class _Folder(NamedTuple):
-    """An open directory that is being looked through."""
+    """An open directory that is being searched."""
 
     fd: int
     owner: int
     path: str
     around: list[int]
-    """Those of the dead that it lies in, and it itself if it is one of theirs; open, too."""
+    """The open directories of the dead above it, and itself if it belongs to them."""
     depth: int
 
 
 class Removal:
-    """Deletes what the `dead` own, wherever it lies, and nothing of others.
+    """Deletes what the `dead` own, at any depth, and nothing of others.
 
-    Every step is done as the owner of the directory that it changes: root of a container need not have the right to
-    pass by permissions. A directory is looked at and changed through one descriptor, so that whoever still runs cannot
+    Every step acts as the owner of the directory that it changes: root of a container may lack the capability to
+    override permissions. A directory is read and changed through one descriptor, so that living processes cannot
     have another one emptied by putting it in its place.
 
     Args:
         dead: Users whose processes have all ended.
-        living: Users of slots that may be at work meanwhile.
+        living: Users of slots that may be running meanwhile.
     """
 
     def __init__(self, dead: Collection[int], living: Collection[int]) -> None:
@@ -57,7 +57,7 @@ class Removal:
         self._moved = 0
 
     def search(self, place: str) -> None:
-        """Delete what there is in a directory that everybody may write to, and in directories of the living there."""
+        """Delete entries in a directory that everybody may write to, and in directories of the living there."""
         try:
             with _open_folder(place, None) as held:
                 self._empty(held, place, [], 0)
@@ -88,17 +88,17 @@ class Removal:
             os.close(folder.fd)
 
     def _delete(self, name: str, folder: _Folder) -> bool:
-        """Delete an entry, or what is dead in it; True when it has gone."""
+        """Delete an entry, or the dead's files in it; True if it is gone."""
         try:
             info = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 return self._delete_directory(name, folder)
-            # In a directory of the dead also what is nobody's: a link to a file of the image.
+            # In a directory of the dead, also other users' entries, such as a link to a file of the image.
             if info.st_uid in self._dead or (folder.around and info.st_uid not in self._living):
                 _as_one_of((folder.owner, self._heir), lambda: os.unlink(name, dir_fd=folder.fd))
                 return True
         except FileNotFoundError:
-            return False  # whoever shares the directory was quicker
+            return False  # another user of the directory was quicker
         except OSError as error:
             self._note(f"{folder.path}/{name}", error)
         return False
@@ -108,7 +108,7 @@ class Removal:
         with _open_folder(name, folder.fd) as held:
             info = os.fstat(held)
             if info.st_uid not in self._dead:
-                # In directories of other slots there can be something where others may enter.
+                # Directories of other slots can hold files of the dead if others may enter them.
                 if info.st_uid in self._living and info.st_mode & stat.S_IXOTH:
                     _require_room(depth)
                     self._empty(held, path, [], depth + 1)
@@ -126,7 +126,7 @@ class Removal:
         return True
 
     def _take(self, held: int, info: os.stat_result) -> None:
-        """Make a directory of one of the dead the heir's, who may do everything there."""
+        """Give a directory of one of the dead to the heir, with all permissions."""
         if info.st_uid != self._heir:
             act_as(0)
             os.chown(_again(held), self._heir, -1)
@@ -135,7 +135,7 @@ class Removal:
             os.chmod(_again(held), info.st_mode & 0o777 | _ALL_FOR_OWNER)  # noqa: PTH101 - an open directory
 
     def _bequeath(self, held: int) -> bool:
-        """Give a directory in which the living have something to one of those; False if they have nothing in it."""
+        """Give a directory with entries of the living to one of those; False if they have none in it."""
         act_as(self._heir)
         with os.scandir(_again(held)) as entries:
             owners = (entry.stat(follow_symlinks=False) for entry in entries)

@@ -1,4 +1,4 @@
-"""Sweeping up after the slots of a shared place, by a process of its own so that nobody waits."""
+"""Cleans up after the slots of a shared host, in a separate process so that no request waits."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from hermes_sandbox.agent.sweeping.removal import Removal, act_as
 from hermes_sandbox.agent.sweeping.writable_places import writable_places
 
 _SECONDS = 20
-"""Until what has not been swept counts as left."""
+"""Seconds after which files that are not removed count as left."""
 _TOLD = 400
-"""Bytes of what is left that are told."""
+"""Bytes of the report about what is left."""
 
 
 class Sweeper:
-    """Removes what the users of closed slots own: files where everybody may write, and System V objects.
+    """Removes what the users of closed slots own: files in world-writable directories, and System V objects.
 
-    What is asked of it comes with `open`: `tops`, the directories below which slots can have written, and `kept`, the
-    paths of volumes, which outlive the place.
+    The fields come with `open`: `tops`, the directories below which slots can have written, and `kept`, the
+    paths of volumes, which outlive the host.
     """
 
     def __init__(self, loop: Any) -> None:
         self.left: str | None = None
-        """What could not be removed, ever; nobody new should come here then."""
+        """What could not be removed so far; if anything, the host should take no new slot."""
         self._loop = loop
         self._users: set[int] = set()
         self._dead: set[int] = set()
         self._places: bytes | None = None
-        """Where everybody may write, each path ended by a zero; None until somebody has looked."""
+        """The world-writable directories, each path ended by a zero byte; None until they were searched."""
         self._running = False
         self._waiting: list[Callable[[], None]] = []
 
     def expect(self, uid: int) -> None:
-        """Note a user whose slot is opened, before anything runs as it."""
+        """Add the user of a new slot, before anything runs as it."""
         self._users.add(uid)
         if not os.path.ismount("/dev/mqueue"):
-            # POSIX queues that no directory shows could not be found again.
+            # POSIX queues without a directory could not be found again.
             resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
 
     def sweep(self, uid: int, request: Mapping[str, Any], then: Callable[[], None]) -> None:
-        """Remove what this user owns, of which no process lives any more, and what earlier ones have hidden."""
+        """Remove what this user, whose processes have ended, owns, and what earlier users have hidden."""
         self._dead.add(uid)
         self._waiting.append(then)
         if not self._running:
             self._sweep_all(request)
 
     def _sweep_all(self, request: Mapping[str, Any]) -> None:
-        # One process for all that have ended by now: a place may have no room for as many as its slots.
+        # One process for all users that have ended by now: a host may have no room for one per slot.
         thens, self._waiting, self._running = self._waiting, [], True
         report, found = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("left", "places"))
 
@@ -61,7 +61,7 @@ class Sweeper:
             if status == 0 and self._places is None:
                 self._places = os.pread(found, os.fstat(found).st_size, 0)
             elif status != 0:
-                self.left = said or f"what the sweep would have removed (it ended with status {status})"
+                self.left = said or f"unknown files (the sweep ended with status {status})"
             for fd in (report, found):
                 os.close(fd)
             self._running = False
@@ -96,7 +96,7 @@ class Sweeper:
             left = _remove(self._dead, self._users, places)
         except OSError as error:
             left = [f"the directories that everybody may write to: {error}"]
-        # Whole names may be anything; they end up in one line of a log.
+        # Names may hold any characters; they end up in one line of a log.
         os.write(report, ascii("; ".join(left[:8]))[1:-1].encode())
         return 1 if left else 0
 

@@ -1,4 +1,4 @@
-"""Where the users of slots can leave something: the directories that everybody may write to."""
+"""Finds the world-writable directories, where users of slots can leave files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_FILES = frozenset(
         "tracefs",
     )
 )
-"""File systems in which nobody makes a file of his own."""
+"""File systems in which users cannot make files."""
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
@@ -38,16 +38,16 @@ class _Mount(NamedTuple):
 def writable_places(
     tops: Collection[str], kept: Collection[str], users: Collection[int], act_as: Callable[[int], None]
 ) -> Iterator[str]:
-    """Yield the directories at and below `tops` that everybody may write to.
+    """Yield the world-writable directories at and below `tops`.
 
-    What is mounted at a path in `kept` is left out, and what the users of slots have made: it lies in such a directory.
-    An image's own directories do not change, so one look is enough for the life of a place.
+    Mounts at a path in `kept` are left out, and directories made by users of slots: these are below another one.
+    An image's own directories do not change, so one search is enough for the life of a host.
 
     Args:
         tops: Absolute paths.
-        kept: Where volumes are, whose files are to outlive the place.
+        kept: Paths of volumes, whose files outlive the host.
         users: The users that slots have had.
-        act_as: Takes the user that owns a directory, where only that one may list it.
+        act_as: Switches to the owner of a directory, if only that one may list it.
     """
     mounts = list(_mount_points())
     apart = {mount.path for mount in mounts} | set(kept)
@@ -77,7 +77,7 @@ def _walk(start: str, apart: Collection[str], users: Collection[int], act_as: Ca
     waiting = [start]
     while waiting:
         path = waiting.pop()
-        # One that has gone, or that not even its owner can list, is nobody's way to a file.
+        # A directory that is gone, or that not even its owner can list, cannot lead to a file.
         with contextlib.suppress(OSError):
             info = os.lstat(path)
             if not stat.S_ISDIR(info.st_mode) or info.st_uid in users:
