@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +21,11 @@ from benchmarks.rollouts import mock_server
 from benchmarks.rollouts.our_loop import Silent
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
+from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref
 from hermes_core.tooling import select_tools
 from hermes_models import create_model
-from hermes_runner import OutputFolder, Player, Policy, Recorder, Scheduler
+from hermes_runner import OutputFolder, Policy, Recorder, Scheduler
 
 HOSTS: Final = (1, 2, 3, 4)
 SLOTS: Final = 4
@@ -49,7 +50,9 @@ async def _rate(url: str, options: Mapping[str, Any], slots: int) -> float:
         recorder = Recorder(folder, {})
         backend = Ref(kind="backend", name="slurm", options=dict(options))
         async with Runtime(registry, backend=backend, max_sandbox_starts=slots) as runtime:
-            scheduler = Scheduler(Player(runtime, model), recorder, Policy({}, max_attempts=1), Silent())
+            scheduler = Scheduler(
+                partial(run_rollout, runtime=runtime, model=model), recorder, Policy({}, max_attempts=1), Silent()
+            )
             # Starts the agents: what is measured is a run that has begun, not its beginning.
             await scheduler.run(iter(_specs(registry, slots)), max_concurrent=slots)
             rollouts = slots * PER_SLOT

@@ -14,15 +14,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
+from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
 from hermes_core.tooling import select_tools
 from hermes_models import create_model
-from hermes_runner import OutputFolder, Player, Policy, Recorder, Scheduler
+from hermes_runner import OutputFolder, Policy, Recorder, Scheduler
 
 PROMPT = "Call the tool until you are told to stop, then say that you are done."
 
@@ -71,7 +72,9 @@ async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict
         folder = OutputFolder.open(Path(out), {}, facts={})
         recorder = Recorder(folder, {})
         async with Runtime(registry) as runtime:
-            scheduler = Scheduler(Player(runtime, model), recorder, Policy({}, max_attempts=1), Silent())
+            scheduler = Scheduler(
+                partial(run_rollout, runtime=runtime, model=model), recorder, Policy({}, max_attempts=1), Silent()
+            )
             # Opens the connections, as the plain loop does before it measures.
             await scheduler.run(iter(specs(registry, min(rollouts, concurrency), turns)), max_concurrent=concurrency)
             before, started = cpu_seconds(), time.perf_counter()

@@ -11,14 +11,15 @@ import json
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.rollouts.our_loop import Silent, cpu_seconds, specs
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.rollout import Runtime
+from hermes_core.rollout import Runtime, run_rollout
 from hermes_core.specs import Ref
-from hermes_runner import OutputFolder, Player, Policy, Recorder, Scheduler
+from hermes_runner import OutputFolder, Policy, Recorder, Scheduler
 from hermes_tokens import ChatTokenizer, GenerateClient, Generated, GenerateRequest, TokenModel, create_generate_client
 
 
@@ -70,7 +71,9 @@ async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[s
         folder = OutputFolder.open(Path(out), {}, facts={})
         recorder = Recorder(folder, {})
         async with Runtime(registry, parser=Ref(kind="parser", name="hermes")) as runtime:
-            scheduler = Scheduler(Player(runtime, model), recorder, Policy({}, max_attempts=1), Silent())
+            scheduler = Scheduler(
+                partial(run_rollout, runtime=runtime, model=model), recorder, Policy({}, max_attempts=1), Silent()
+            )
             await scheduler.run(
                 iter(specs(registry, options.concurrency, options.turns)), max_concurrent=options.concurrency
             )

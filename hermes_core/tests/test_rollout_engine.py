@@ -19,6 +19,7 @@ from hermes_core.contracts.errors import (
     SandboxRefusedError,
     UnknownComponentError,
 )
+from hermes_core.contracts.model import ModelRequest, ToolSchemas
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import TaskFile
@@ -50,6 +51,26 @@ async def test_the_record_keeps_usage_and_splits_the_time(runtime):
     timings = outcome.timings
     parts = timings.model + timings.tool + timings.sandbox_start + timings.verifier + timings.framework
     assert parts == pytest.approx(timings.total)
+
+
+async def test_every_reply_of_the_model_is_reported_once_and_no_error_is(runtime):
+    model, turns = Script(calls(call("noop")), ModelServerError("502")), []
+    outcome = await run_rollout(spec_for(runtime.registry, rollout_id="r7"), runtime, model, on_turn=turns.append)
+    assert (outcome.stop_reason, turns) == (StopReason.MODEL_ERROR, ["r7"])
+
+
+async def test_an_agent_that_asks_the_model_by_itself_reports_turns_by_counting_replies(runtime):
+    async def ask_twice(_runtime, model, _context, record):
+        for _ in range(2):
+            request = ModelRequest(conversation=record.conversation, tools=ToolSchemas())
+            record.count_reply(await model.chat(request))
+        return StopReason.FINAL_ANSWER
+
+    turns = []
+    spec = spec_for(runtime.registry, rollout_id="r7")
+    model = Script(says("a"), says("b"))
+    outcome = await run_rollout(spec, runtime, model, agent=ask_twice, on_turn=turns.append)
+    assert (outcome.turns, turns) == (2, ["r7", "r7"])
 
 
 async def test_a_tool_that_raises_runs_once_and_is_answered_to_the_model(runtime):

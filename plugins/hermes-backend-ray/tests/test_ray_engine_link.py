@@ -58,7 +58,7 @@ async def worker(known, request):
     cancel_timeout = getattr(request, "param", OPTIONS.cancel_timeout)
     actor = ScriptedActor()
     turns: list[str] = []
-    run = EngineRun(run_id="r", config={}, registry=known, turned=turns.append)
+    run = EngineRun(run_id="r", config={}, registry=known, on_turn=turns.append)
     options = OPTIONS.model_copy(update={"cancel_timeout": cancel_timeout})
     link = WorkerLink(actor, PLACE, slots=2, run=run, options=options)
     lost: list[WorkerLink] = []

@@ -7,17 +7,17 @@ import io
 import itertools
 import json
 import types
+from functools import partial
 
 import pytest
 from rollout_script import Script, says, spec_for
 
 from hermes_core.contracts.errors import Blame, ModelServerError
 from hermes_core.contracts.rollout import Failure
-from hermes_core.rollout import Runtime
+from hermes_core.rollout import Runtime, run_rollout
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
 from hermes_runner.run.failure_watch import FailureWatch, TooManyFailuresError
-from hermes_runner.run.local_engine import Player
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.scheduling import Recorder, Scheduler
 
@@ -47,7 +47,13 @@ async def play(registry, tmp_path):
         stopped = None
         async with Runtime(registry) as runtime:
             policy = Policy({}, max_attempts=1)
-            scheduler = Scheduler(Player(runtime, model), recorder, policy, progress, max_failures=max_failures)
+            scheduler = Scheduler(
+                partial(run_rollout, runtime=runtime, model=model),
+                recorder,
+                policy,
+                progress,
+                max_failures=max_failures,
+            )
             try:
                 await scheduler.run(iter(specs), max_concurrent=1)
             except TooManyFailuresError as error:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from functools import partial
 
 import pytest
 from rollout_script import Script, call, calls, says, spec_for
 
 from hermes_core.contracts.errors import ModelServerError, UserError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
-from hermes_core.rollout import Runtime
+from hermes_core.rollout import Runtime, run_rollout
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
 from hermes_runner.run import scheduling
-from hermes_runner.run.local_engine import Player
 from hermes_runner.run.scheduling import Recorder, Scheduler
 from hermes_testing.watching import TooSoon, with_more_time
 
@@ -72,7 +72,10 @@ async def played(registry, tmp_path):
                 await recorder.start()
                 for index, model in enumerate(models):
                     scheduler = Scheduler(
-                        Player(runtime, model), recorder, Policy(policy or {}, max_attempts=attempts), Watcher()
+                        partial(run_rollout, runtime=runtime, model=model),
+                        recorder,
+                        Policy(policy or {}, max_attempts=attempts),
+                        Watcher(),
                     )
                     spec = spec_for(registry, rollout_id=f"r{index}", **fields)
                     await scheduler.run(iter([spec]), max_concurrent=1)

@@ -19,17 +19,13 @@ if TYPE_CHECKING:
     from hermes_core.rollout import RolloutSpec
 
 
-def _unheard(_rollout_id: str) -> None:
-    """Do nothing: there is no progress display."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
     """The run to which an engine's rollouts belong.
 
     `config` is the run's configuration as JSON values. `tasks` are for embedded models, which play from them; a rollout
     carries its own task. `api_key` is the model server's: an engine passes it on in memory and never writes it.
-    Call `turned` with the rollout's id for each reply of the model, on the run's event loop. Events for
+    Call `on_turn` with the rollout's id for each reply of the model, on the run's event loop. Events for
     plugins go to `registry`, on the same loop, whichever process they happened in.
     """
 
@@ -39,7 +35,7 @@ class EngineRun:
     tasks: tuple[Task, ...] = ()
     api_key: str | None = field(default=None, repr=False)
     max_concurrent: int = 16
-    turned: Callable[[str], None] = field(default=_unheard, repr=False)
+    on_turn: Callable[[str], None] = field(default=lambda _: None, repr=False)
 
 
 @runtime_checkable

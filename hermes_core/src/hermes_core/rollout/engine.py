@@ -24,7 +24,10 @@ from hermes_core.rollout.verification.scoring import settle_loss, verify
 from hermes_core.specs import VerifierSpec
 
 Agent = Callable[[Runtime, ModelClient | ModelSession, RolloutContext, RolloutRecord], Awaitable[StopReason]]
-"""Plays the model's part of a rollout and returns why it ended; errors of model and sandbox are raised."""
+"""Plays the model's part of a rollout and returns why it ended; errors of model and sandbox are raised.
+
+It calls `record.count_reply` with each reply of the model: turns and tokens are counted by that.
+"""
 
 
 async def call_tools(
@@ -35,14 +38,19 @@ async def call_tools(
 
 
 async def run_rollout(
-    spec: RolloutSpec, runtime: Runtime, model: ModelClient, *, agent: Agent = call_tools
+    spec: RolloutSpec,
+    runtime: Runtime,
+    model: ModelClient,
+    *,
+    agent: Agent = call_tools,
+    on_turn: Callable[[str], None] = lambda _: None,
 ) -> RolloutOutcome:
-    """Play one rollout and return its one outcome.
+    """Play one rollout and return its one outcome; `on_turn` is called with its id at each reply of the model.
 
     Failures inside are outcomes too. Only two things are raised: cancellation (after clean-up, and after
     observers got the outcome `cancelled`) and errors that would hit every other rollout as well (`fatal`).
     """
-    record = RolloutRecord(spec)
+    record = RolloutRecord(spec, on_turn=on_turn)
     record.provenance["model"] = dict(model.provenance)
     if isinstance(model, RecordingModel):
         record.session = model.session(spec.rollout_id)

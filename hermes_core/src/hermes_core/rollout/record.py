@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,8 +56,9 @@ COUNTERS = (
 class RolloutRecord:
     """Collects one rollout's conversation, counters, times and score. Used by one asyncio task at a time."""
 
-    def __init__(self, spec: RolloutSpec) -> None:
+    def __init__(self, spec: RolloutSpec, *, on_turn: Callable[[str], None] = lambda _: None) -> None:
         self.spec = spec
+        self._on_turn = on_turn
         self.session: ModelSession | None = None
         """Keeps the tokens, if the model client can."""
         self.conversation = Conversation(opening_messages(spec))
@@ -89,11 +90,12 @@ class RolloutRecord:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
 
     def count_reply(self, reply: ModelReply) -> None:
-        """Count an answered model call."""
+        """Count an answered model call, and report it to who watches the run."""
         self.turns += 1
         self.reasoning.append(reply.reasoning)
         self.counters["prompt_tokens"] += reply.usage.prompt_tokens
         self.counters["completion_tokens"] += reply.usage.completion_tokens
+        self._on_turn(self.spec.rollout_id)
 
     def tool_error(self, *, turn: int, name: str, arguments: str, error: str, result: str) -> None:
         """Record a failed tool call."""

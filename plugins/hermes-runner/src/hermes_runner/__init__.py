@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from hermes_runner.config import DEFAULT_POLICY, Action, PluginConfig, RunConfig, load_config
     from hermes_runner.output import JsonlFile, OutputFolder
     from hermes_runner.policy import Policy
-    from hermes_runner.run.local_engine import LocalEngine, Player
+    from hermes_runner.run.local_engine import LocalEngine
     from hermes_runner.run.models import is_embedded
     from hermes_runner.run.plan import plan_groups, plan_rollouts
     from hermes_runner.run.run import Run, RunResult
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hermes_runner.tasks.check import NOTHING, SOLUTION, TaskCheck, check_task
 
 __all__ = [
-    "DEFAULT_POLICY", "NOTHING", "SOLUTION", "Action", "JsonlFile", "LocalEngine", "OutputFolder", "Player",
+    "DEFAULT_POLICY", "NOTHING", "SOLUTION", "Action", "JsonlFile", "LocalEngine", "OutputFolder",
     "PluginConfig", "Policy", "Recorder", "Run", "RunConfig", "RunResult", "Scheduler", "TaskCheck",
     "check_task", "is_embedded", "load_config", "plan_groups", "plan_rollouts", "replacement_outcome",
 ]  # fmt: skip
@@ -29,7 +29,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             ".config": "Action DEFAULT_POLICY PluginConfig RunConfig load_config",
             ".output": "JsonlFile OutputFolder",
             ".policy": "Policy",
-            ".run.local_engine": "LocalEngine Player",
+            ".run.local_engine": "LocalEngine",
             ".run.models": "is_embedded",
             ".run.plan": "plan_groups plan_rollouts",
             ".run.run": "Run RunResult",

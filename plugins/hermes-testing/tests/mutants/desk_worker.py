@@ -34,7 +34,7 @@ class Worker:
         registry = isolated_registry(*modules)
         registry.forward_events(lambda hook, event: tell("event", hook, event), listened=values.pop("hooks"))
         await self.engine.open(
-            EngineRun(registry=registry, turned=lambda rollout: tell("turned", rollout, None), **values)
+            EngineRun(registry=registry, on_turn=lambda rollout: tell("turned", rollout, None), **values)
         )
 
     async def refusals(self, _key, tasks):

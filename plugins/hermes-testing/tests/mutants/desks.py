@@ -62,7 +62,7 @@ class Desk:
 
     def hear(self, kind, whose, content):
         if kind == "turned":
-            self.engine.run.turned(whose)
+            self.engine.run.on_turn(whose)
         elif kind == "event":
             self.engine.run.registry.fire(whose, content)
         elif not (future := self._pending[whose]).done():

@@ -62,7 +62,7 @@ class RaisesItsOwn(Passing):
 
 class ClosesOnlyWhatIsOpen(Passing):
     async def aclose(self):
-        if self.inner._player is None:
+        if self.inner._runtime is None:
             raise RuntimeError("it is not open")
         await super().aclose()
 

@@ -29,13 +29,13 @@ class _Telling(Passing):
     def tell(self, fire, hook, event):
         fire(hook, event)
 
-    def turned(self, rollout):
-        self.run.turned(rollout)
+    def on_turn(self, rollout):
+        self.run.on_turn(rollout)
 
     async def open(self, run):
         self.run = run
         registry: Any = Told(run.registry, self.tell)
-        await self.inner.open(dataclasses.replace(run, registry=registry, turned=self.turned))
+        await self.inner.open(dataclasses.replace(run, registry=registry, on_turn=self.on_turn))
 
 
 class TellsNothing(_Telling):
@@ -105,13 +105,13 @@ class TellsFromAThread(_Telling):
 
 
 class CountsNoTurns(_Telling):
-    def turned(self, rollout):
+    def on_turn(self, rollout):
         pass
 
 
 class CountsTurnsFromAThread(_Telling):
-    def turned(self, rollout):
-        elsewhere(self.run.turned, rollout)
+    def on_turn(self, rollout):
+        elsewhere(self.run.on_turn, rollout)
 
 
 class CountsTurnsAtTheEnd(_Telling):
@@ -119,11 +119,11 @@ class CountsTurnsAtTheEnd(_Telling):
         super().__init__()
         self.turns = []
 
-    def turned(self, rollout):
+    def on_turn(self, rollout):
         self.turns.append(rollout)
 
     async def play(self, rollout):
         outcome = await super().play(rollout)
         for turn in self.turns:
-            self.run.turned(turn)
+            self.run.on_turn(turn)
         return outcome

@@ -69,7 +69,7 @@ class Playroom:
             registry=registry,
             tasks=unpack(tasks),
             api_key=api_key,
-            turned=lambda rollout_id: self._outbox.put("turn", rollout_id, None),
+            on_turn=lambda rollout_id: self._outbox.put("turn", rollout_id, None),
         )
         await self._engine.open(run)
         return self._engine.capacity

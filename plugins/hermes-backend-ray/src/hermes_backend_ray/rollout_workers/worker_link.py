@@ -161,7 +161,7 @@ class WorkerLink:
 
     def _hear(self, kind: str, whose: str, content: Any) -> None:
         if kind == "turn":
-            self._run.turned(whose)
+            self._run.on_turn(whose)
         elif kind == "event":
             self._announce(whose, content)
         elif kind == "note":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final, final
 
 from hermes_core.contracts.engine import EngineRun
@@ -17,7 +18,6 @@ from hermes_core.contracts.task import Task
 from hermes_core.rollout import RolloutSpec, Runtime, merge_sandbox_spec, run_rollout
 from hermes_runner.config import RunConfig
 from hermes_runner.run.closing import closing_error, message_of
-from hermes_runner.run.counted_model import count_turns
 from hermes_runner.run.models import choose_parser, open_model
 from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
 from hermes_runner.tasks.sandboxes import check_own_sandbox
@@ -28,19 +28,6 @@ _NAMED: Final = 5
 
 
 @final
-class Player:
-    """Plays rollouts with one runtime and one model, as many at a time as it is asked."""
-
-    def __init__(self, runtime: Runtime, model: ModelClient) -> None:
-        self._runtime = runtime
-        self._model = model
-
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play one attempt; see `run_rollout`."""
-        return await run_rollout(rollout, self._runtime, self._model)
-
-
-@final
 class LocalEngine:
     """One model client and one runtime, made from the run's config."""
 
@@ -48,8 +35,8 @@ class LocalEngine:
         self.capacity: int | None = None
         """How many sandboxes like those of the run its backend has room for, from `open` on; None for any number."""
         self._stack = AsyncExitStack()
-        self._player: Player | None = None
         self._runtime: Runtime | None = None
+        self._play: Callable[[RolloutSpec], Awaitable[RolloutOutcome]] | None = None
         self._leases: LeaseStore | None = None
         self._collected = Collected()
         self._is_closing = False
@@ -79,7 +66,8 @@ class LocalEngine:
             self._collected = await self._leases.collect(run.registry)
         await check_own_sandbox(runtime, run.tasks)
         self.capacity = backend.capacity(runtime.sandbox_spec) if isinstance(backend, BoundedBackend) else None
-        self._runtime, self._player = runtime, Player(runtime, count_turns(model, run.turned))
+        self._runtime = runtime
+        self._play = partial(run_rollout, runtime=runtime, model=model, on_turn=run.on_turn)
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Ask the backend, once for tasks that want the same, and whether what they make can be judged."""
@@ -96,9 +84,9 @@ class LocalEngine:
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play it here."""
-        if self._player is None:
+        if self._play is None:
             raise _not_open()
-        return await self._player.play(rollout)
+        return await self._play(rollout)
 
     async def aclose(self) -> None:
         """Close the backend with all its sandboxes, and the model's connections."""

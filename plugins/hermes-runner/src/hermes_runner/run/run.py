@@ -100,7 +100,7 @@ class Run:
         self._retry_failed = retry_failed
         self._counts = (0, 0, 0)
         self._engine: RunEngine | None = None
-        self._turned: Callable[[str], None] = _unseen
+        self._on_turn: Callable[[str], None] = lambda _: None
         self._scrubber = SecretScrubber({*secret_texts(config, registry), api_key or ""})
 
     async def execute(self) -> RunResult:
@@ -213,8 +213,10 @@ class Run:
             judge = require if config.require_exact else None
             tasks = len({spec.group.task.id for spec in pending})
             most = config.max_failures
-            scheduler = Scheduler(engine, recorder, policy, progress, require=judge, max_failures=most, tasks=tasks)
-            self._turned = progress.turn
+            scheduler = Scheduler(
+                engine.play, recorder, policy, progress, require=judge, max_failures=most, tasks=tasks
+            )
+            self._on_turn = progress.turn
             try:
                 if folder.done:
                     await asyncio.to_thread(progress.recall, scheduler.recall(folder.outcomes()))
@@ -259,11 +261,11 @@ class Run:
             tasks=tasks,
             api_key=self._api_key,
             max_concurrent=self._config.max_concurrent,
-            turned=self._count_turn,
+            on_turn=self._count_turn,
         )
 
     def _count_turn(self, rollout_id: str) -> None:
-        self._turned(rollout_id)
+        self._on_turn(rollout_id)
 
     async def _playable_plan(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
         """Ask the engine which tasks it can play; one that it cannot stops no other."""
@@ -356,10 +358,6 @@ class Run:
         for error, times in (recorder.sink_errors + Counter(recorder.closing_errors)).items():
             found[self._scrubber.text(error)] += times
         return dict(found)
-
-
-def _unseen(_rollout_id: str) -> None:
-    """No progress is shown yet."""
 
 
 def execute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,14 +34,6 @@ class Observer(Protocol):
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
         """A rollout is recorded."""
-        ...
-
-
-class Plays(Protocol):
-    """Who plays rollouts: an engine, or a part of one."""
-
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play one attempt; raises only what must stop the run."""
         ...
 
 
@@ -151,13 +143,14 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 class Scheduler:
     """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
 
+    `play` plays one attempt and raises only what must stop the run, as an engine does.
     `require` raises for a rollout that the run does not accept; it is recorded all the same. `max_failures` and
     `tasks` are those of `FailureWatch`.
     """
 
     def __init__(
         self,
-        player: Plays,
+        play: Callable[[RolloutSpec], Awaitable[RolloutOutcome]],
         recorder: Recorder,
         policy: Policy,
         observer: Observer,
@@ -167,7 +160,7 @@ class Scheduler:
         tasks: int = 2,
     ) -> None:
         self._require = require
-        self._player = player
+        self._play_attempt = play
         self._recorder = recorder
         self._policy = policy
         self._observer = observer
@@ -197,12 +190,12 @@ class Scheduler:
 
     async def _play(self, spec: RolloutSpec) -> None:
         self._observer.note_start(spec.rollout_id)
-        outcome = await self._player.play(spec)
+        outcome = await self._play_attempt(spec)
         while self._policy.wants_retry(outcome, was_suspect=spec.suspect):
             await self._recorder.record_attempt(outcome)
             self._observer.note_retry(spec.rollout_id)
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1, suspect=spec.suspect or outcome.suspect)
-            outcome = await self._player.play(spec)
+            outcome = await self._play_attempt(spec)
         self._give_up_on_a_dead_server(outcome)
         settled = self._policy.settle(outcome)
         self._observer.note_outcome(await self._recorder.record(settled))

@@ -108,7 +108,7 @@ class Bench:
         return await eventually(holds, seconds=self._suite.patience)
 
     def engine_run(
-        self, *, turned: Callable[[str], None] = lambda _: None, api_key: str | None = None, **values: Any
+        self, *, on_turn: Callable[[str], None] = lambda _: None, api_key: str | None = None, **values: Any
     ) -> EngineRun:
         """Return what an engine is opened with, as a run opens it."""
         config = self.config(**values)
@@ -118,7 +118,7 @@ class Bench:
             registry=self.registry,
             api_key=api_key,
             max_concurrent=config.max_concurrent,
-            turned=turned,
+            on_turn=on_turn,
         )
 
     def specs(self, **values: Any) -> list[RolloutSpec]:

@@ -61,7 +61,7 @@ class Events(EngineBase):
         """On the run's own thread, with the rollout's id, once; the progress display counts them."""
         turns: list[tuple[str, int]] = []
         bench.tasks([script("t", _CALL, _CALL, say("answer", hold=True))])
-        run = bench.engine_run(turned=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
+        run = bench.engine_run(on_turn=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
         (spec,) = bench.specs()
         async with bench.open_engine(run) as engine, in_the_background(engine.play(spec)) as playing:
             await bench.await_held(1)
