@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import resource
+import signal
 
 import pytest
 
 from hermes_atropos.trainer.journal import Journal, unused_path
 from hermes_core.contracts.errors import OutputError
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """Keep this process from writing larger files, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
 
 
 async def test_every_line_is_there_in_order_when_it_is_closed(tmp_path):
@@ -33,12 +50,35 @@ def test_a_path_that_cannot_be_opened_is_an_error_at_once(tmp_path):
         Journal(tmp_path / "file" / "a.jsonl")
 
 
-async def test_a_write_that_fails_is_told_when_it_is_closed(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    journal._file.close()
+async def test_half_a_line_of_a_killed_process_is_cut_off_with_the_first_write(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n":0}\n{"n":')
+    journal = Journal(path)
+    assert path.read_text().endswith('{"n":'), "another process may be writing it"
     journal.append({"n": 1})
+    await journal.aclose()
+    assert path.read_text() == '{"n":0}\n{"n":1}\n'
+
+
+async def test_a_write_that_fails_is_told_when_it_is_closed_and_leaves_no_half_line(tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    with largest_file(4096):
+        journal.append({"text": "x" * 10_000})
+        with pytest.raises(OutputError, match=r"a\.jsonl cannot be written: File too large"):
+            await journal.aclose()
+    assert (tmp_path / "a.jsonl").read_bytes() == b""
+
+
+async def test_lines_that_could_not_be_written_are_written_with_the_next_ones(tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    with largest_file(4096):
+        journal.append({"n": 1, "text": "x" * 10_000})
+        await asyncio.wait([journal._writing])
     with pytest.raises(OutputError, match=r"a\.jsonl cannot be written"):
-        await journal.aclose()
+        journal.append({"n": 2})
+    journal.append({"n": 3})
+    await journal.aclose()
+    assert [json.loads(line)["n"] for line in (tmp_path / "a.jsonl").read_text().splitlines()] == [1, 2, 3]
 
 
 def test_an_unused_name_is_found_beside_used_ones(tmp_path):

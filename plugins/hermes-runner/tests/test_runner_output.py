@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_runner.output import FolderTakenError, JsonlFile, OutputFolder, without_samples
+from hermes_runner.file_writing import JsonlFile, write_atomically
+from hermes_runner.output import FolderTakenError, OutputFolder, without_samples
 from hermes_runner.run.run_folders import discard_empty, link_latest, open_chosen
 
 
@@ -245,6 +246,18 @@ def test_a_file_of_the_folder_is_replaced_whole(opened):
     folder.write_text("summary.json", "22")
     assert (folder.path / "summary.json").read_text() == "22"
     assert not [path for path in Path(folder.path).iterdir() if path.name.startswith(".summary")]
+
+
+def test_a_file_that_cannot_be_replaced_is_left_and_no_draft_of_it(tmp_path):
+    (tmp_path / "summary.json").mkdir()
+    with pytest.raises(OutputError, match="cannot write"):
+        write_atomically(tmp_path / "summary.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_half_a_surrogate_pair_in_a_json_text_is_read_back(tmp_path):
+    text = json.dumps({"a": "\ud800"}, ensure_ascii=False)
+    assert json.loads(write_atomically(tmp_path / "a.json", text).read_text(encoding="utf-8")) == {"a": "\ud800"}
 
 
 @pytest.mark.parametrize("text", ['a ,"samples":[1],"exactness":{} b', '],"exactness":', ',"samples":['])

@@ -163,6 +163,14 @@ async def test_a_process_that_cannot_be_written_down_is_not_left_running(tmp_pat
         assert [info for info in await one.context.sandbox.processes.list() if info.running] == []
 
 
+async def test_a_checkpoint_that_cannot_be_replaced_leaves_no_draft(tmp_path):
+    (tmp_path / "processes.json").mkdir()
+    async with model(checkpoint=tmp_path / "processes.json") as one:
+        with pytest.raises(OutputError, match="cannot be written"):
+            await one.background("exec sleep 600")
+    assert [path.name for path in tmp_path.iterdir()] == ["processes.json"]
+
+
 async def test_two_runs_write_two_files(tmp_path):
     """Predecessor 2.4 #10: all runs of a user shared one file, written in place."""
     paths = [tmp_path / "a.json", tmp_path / "b.json"]

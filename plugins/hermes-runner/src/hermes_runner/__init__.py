@@ -7,7 +7,8 @@ from hermes_core.lazy import lazy_exports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_runner.config import DEFAULT_POLICY, Action, PluginConfig, RunConfig, load_config
-    from hermes_runner.output import JsonlFile, OutputFolder
+    from hermes_runner.file_writing import JsonlFile
+    from hermes_runner.output import OutputFolder
     from hermes_runner.policy import Policy
     from hermes_runner.run.local_engine import LocalEngine
     from hermes_runner.run.models import is_embedded
@@ -27,7 +28,8 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
         __name__,
         {
             ".config": "Action DEFAULT_POLICY PluginConfig RunConfig load_config",
-            ".output": "JsonlFile OutputFolder",
+            ".file_writing": "JsonlFile",
+            ".output": "OutputFolder",
             ".policy": "Policy",
             ".run.local_engine": "LocalEngine",
             ".run.models": "is_embedded",

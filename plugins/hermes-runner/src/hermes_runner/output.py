@@ -1,8 +1,6 @@
-"""The output folder: an append-only JSONL that survives `kill -9`, and what a resumed run finds in it.
+"""The output folder: append-only JSON lines that survive `kill -9`, and what a resumed run finds in them.
 
-A line is appended by one write to a file that only this process has open for writing. A kill can therefore only tear
-the last line, and opening the folder again cuts a torn line off: its rollout is played once more. What did not fit on
-the disk is cut off at once.
+The rollout of a line that was torn by a kill is played once more.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.contracts.model import encode
 from hermes_core.redaction import comparable_values
+from hermes_runner.file_writing import JsonlFile, replace_file, unwritable_error, write_atomically
 
 ROLLOUTS = "rollouts.jsonl"
 ATTEMPTS = "attempts.jsonl"
@@ -28,56 +26,6 @@ MANIFEST = "run.json"
 SUMMARY = "summary.json"
 REPORT = "report.html"
 _ID = re.compile(rb'^\{"rollout_id":"([\w-]+)"')
-
-
-class JsonlFile:
-    """An append-only file of JSON lines that is never left with half a line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise unwritable(path, error) from error
-        self._size = self._cut_torn_tail()
-
-    def append(self, value: Mapping[str, Any]) -> None:
-        """Write one line, whole or not at all; raises `OutputError` when the disk is full."""
-        self.append_line(encode(value) + b"\n")
-
-    def append_line(self, line: bytes) -> None:
-        """Write one line that is already serialised."""
-        try:
-            _write_all(self._fd, line)
-        except OSError as error:
-            os.ftruncate(self._fd, self._size)
-            raise unwritable(self.path, error) from error
-        self._size += len(line)
-
-    def lines(self) -> Iterator[bytes]:
-        """Read the lines from the start."""
-        with self.path.open("rb") as file:
-            yield from file
-
-    def close(self) -> None:
-        """Close the file; safe to call twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _cut_torn_tail(self) -> int:
-        size = os.fstat(self._fd).st_size
-        end = size
-        while end > 0:
-            start = max(0, end - 65536)
-            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end < size:
-            os.ftruncate(self._fd, end)
-        return end
 
 
 class FolderTakenError(OutputError):
@@ -112,7 +60,7 @@ class OutputFolder:
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise unwritable_error(path, error) from error
         try:
             _take(lock, path)
             manifest = _manifest(path, fingerprint, facts)
@@ -168,24 +116,22 @@ class OutputFolder:
 
 
 def _forget_failed(folder: Path) -> None:
-    source, kept = folder / ROLLOUTS, folder / f"{ROLLOUTS}.kept"
+    source = folder / ROLLOUTS
     if not source.exists():
         return
     attempts = JsonlFile(folder / ATTEMPTS)
     try:
-        with source.open("rb") as lines, kept.open("wb") as file:
-            file.writelines(line for line in lines if not _is_forgotten(line))
         # One that was cut off at this has moved some of them already.
         known = {hashlib.sha256(line).digest() for line in attempts.lines()}
-        with source.open("rb") as lines:
+        with source.open("rb") as lines, replace_file(source) as kept:
             for line in lines:
-                if _is_forgotten(line) and hashlib.sha256(line).digest() not in known:
+                if not _is_forgotten(line):
+                    kept.write(line)
+                elif hashlib.sha256(line).digest() not in known:
                     attempts.append_line(line)
-        kept.replace(source)
     except OSError as error:
-        raise unwritable(source, error) from error
+        raise unwritable_error(source, error) from error
     finally:
-        kept.unlink(missing_ok=True)
         attempts.close()
 
 
@@ -212,18 +158,6 @@ def rollout_id(line: bytes) -> str:
     """Return the id in a line of `rollouts.jsonl` without reading all of it."""
     match = _ID.match(line)
     return match[1].decode() if match else str(json.loads(line)["rollout_id"])
-
-
-def write_atomically(path: Path, text: str) -> Path:
-    """Write a file so that a reader sees the old content or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_text(text, encoding="utf-8", errors="replace")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
-    return path
 
 
 def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -286,21 +220,3 @@ def _take(lock: int, path: Path) -> None:
         raise FolderTakenError(f"another run is writing to {path}", hint=hint) from error
     if os.fstat(lock).st_nlink == 0:
         raise FolderTakenError(f"another run has removed {path}, which was empty", hint="give the same command again")
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def unwritable(path: Path, error: OSError) -> OutputError:
-    """Return an error that says what keeps a place from being written, and what to do."""
-    hint = "free space there and give the same command again: it continues" if error.errno in _FULL else None
-    with contextlib.suppress(OSError):
-        if hint is None and not os.access(path if path.exists() else path.parent, os.W_OK):
-            hint = "name a folder that you may write to with --out"
-    return OutputError(f"cannot write {path}: {error.strerror}", hint=hint or "name another folder with --out")
-
-
-_FULL = frozenset({27, 28, 122})  # EFBIG, ENOSPC, EDQUOT

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
+from hermes_runner import JsonlFile
 
 
 class Journal:
     """An append-only JSONL file; lines are serialised at once and written by a thread, in order.
 
-    `aclose` waits for the last line; a line that could not be written raises `OutputError` there.
+    `aclose` waits for the last line; a line that could not be written raises `OutputError` there. Half a line that an
+    earlier process left at the end is cut off with the first write: before, another process may be writing it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = path.open("ab")
+            path.open("ab").close()
         except OSError as error:
-            raise OutputError(f"{path} cannot be written: {error.strerror}", hint="name another path") from error
+            raise _unwritable_error(path, error) from error
+        self._file: JsonlFile | None = None
         self._waiting = bytearray()
         self._writing: asyncio.Task[None] | None = None
 
@@ -46,18 +48,24 @@ class Journal:
                 await asyncio.wait([self._writing])
             self._raise_if_failed()
         finally:
-            # Every line has been flushed; closing fails only where that has failed, with the same cause.
-            with contextlib.suppress(OSError):
+            if self._file is not None:
                 self._file.close()
 
     async def _flush(self) -> None:
         while self._waiting:
             lines, self._waiting = bytes(self._waiting), bytearray()
-            await asyncio.to_thread(self._write, lines)
+            try:
+                await asyncio.to_thread(self._write, lines)
+            except OutputError:
+                self._waiting[:0] = lines  # the next write tries them again
+                raise
 
     def _write(self, lines: bytes) -> None:
-        self._file.write(lines)
-        self._file.flush()
+        try:
+            self._file = self._file or JsonlFile(self.path)
+            self._file.append_line(lines)
+        except OutputError as error:
+            raise _unwritable_error(self.path, error.__cause__) from error
 
     def _raise_if_failed(self) -> None:
         if self._writing is None or not self._writing.done() or self._writing.cancelled():
@@ -65,7 +73,12 @@ class Journal:
         error = self._writing.exception()
         if error is not None:
             self._writing = None
-            raise OutputError(f"{self.path} cannot be written: {error}") from error
+            raise error
+
+
+def _unwritable_error(path: Path, error: BaseException | None) -> OutputError:
+    hint = "free space there, or name another path"
+    return OutputError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}", hint=hint)
 
 
 def unused_path(path: Path) -> Path:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.errors import OutputError
+from hermes_runner.file_writing import replace_file
 from hermes_runner.output import without_samples
 from hermes_runner.report.summary import SummaryBuilder
-from hermes_runner.report.writer import replacing, write_report
+from hermes_runner.report.writer import write_report
 
 
 def rebuild(directory: Path) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Write `summary.json`; it appears whole or not at all."""
     text = json.dumps(summary, ensure_ascii=False, indent=2, default=str)
     try:
-        with replacing(path) as out:
+        with replace_file(path) as out:
             out.write(text.encode("utf-8", "backslashreplace") + b"\n")
     except OSError as error:
         raise OutputError(

@@ -7,11 +7,9 @@ import hashlib
 import html
 import json
 import math
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -19,6 +17,7 @@ from typing import IO, Any, Final
 
 from hermes_core.cli import one_line
 from hermes_core.contracts.errors import OutputError
+from hermes_runner.file_writing import replace_file
 from hermes_runner.output import without_samples
 from hermes_runner.report.view import detail_view, lengths, row_view, shorten
 
@@ -40,7 +39,7 @@ def write_report(
     """
     target = Path(path)
     try:
-        with replacing(target) as out, tempfile.TemporaryFile(dir=target.parent) as spool:
+        with replace_file(target) as out, tempfile.TemporaryFile(dir=target.parent) as spool:
             body = _Body(spool, budget, target.parent)
             for number, line in enumerate(lines, start=1):
                 body.add(line, number)
@@ -53,20 +52,6 @@ def write_report(
             f"The report {target} could not be written: {error}.",
             hint=f"make room or choose another folder, then: hermes-core report {target.parent}",
         ) from error
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of `path` when the block ends well, and vanishes otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def embed(value: object) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.contracts.errors import OutputError
+from hermes_runner.file_writing import unwritable_error
 from hermes_runner.output import (
     MANIFEST,
     SUMMARY,
@@ -23,7 +24,6 @@ from hermes_runner.output import (
     OutputFolder,
     differences,
     holds_nothing,
-    unwritable,
 )
 
 RUNS: Final = Path("runs")
@@ -46,7 +46,7 @@ def choose_folder(fingerprint: Mapping[str, Any], tasks: str, *, retry_failed: b
     except FileNotFoundError:
         names = []
     except OSError as error:
-        raise unwritable(root, error) from error
+        raise unwritable_error(root, error) from error
     for name in names:
         folder = root / name
         if _has_settings(folder, fingerprint) and (retry_failed or not _is_complete(folder)) and _is_free(folder):
@@ -102,7 +102,7 @@ def _make(root: Path, tasks: str) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise unwritable_error(folder, error) from error
         return folder
     raise AssertionError  # it counts for ever
 

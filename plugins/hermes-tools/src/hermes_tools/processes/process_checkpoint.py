@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -49,10 +50,12 @@ class Checkpoint:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial.touch(0o600)  # commands may hold secrets: nobody else may read them, at no time
             partial.write_text(text, encoding="utf-8")
-            partial.chmod(0o600)
             partial.replace(self._path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink()
             raise OutputError(
                 f"the checkpoint of background processes {self._path} cannot be written: {error.strerror or error}",
                 hint="give a writable folder with room, or no checkpoint",

@@ -1,0 +1,109 @@
+"""Files that a kill or a full disk leaves whole: JSON lines that are appended, and files that are replaced.
+
+A line is appended by one write to a file that only this process has open for writing. A kill can therefore only tear
+the last line, and opening the file again cuts a torn line off. What did not fit on the disk is cut off at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+from hermes_core.contracts.errors import OutputError
+from hermes_core.contracts.model import encode
+
+_FULL: Final = frozenset({27, 28, 122})  # EFBIG, ENOSPC, EDQUOT
+_BLOCK: Final = 65536
+"""Bytes that are read at once in search of the last whole line."""
+
+
+class JsonlFile:
+    """An append-only file of JSON lines that is never left with half a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise unwritable_error(path, error) from error
+        self._cut_torn_tail()
+
+    def append(self, value: Mapping[str, Any]) -> None:
+        """Write one line, whole or not at all; raises `OutputError` when the disk is full."""
+        self.append_line(encode(value) + b"\n")
+
+    def append_line(self, line: bytes) -> None:
+        """Write one line that is already serialised, or several."""
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._fd, memoryview(line)[written:])
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what is no regular file has no size, and kept nothing
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+            raise unwritable_error(self.path, error) from error
+
+    def lines(self) -> Iterator[bytes]:
+        """Read the lines from the start."""
+        with self.path.open("rb") as file:
+            yield from file
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _cut_torn_tail(self) -> None:
+        size = os.fstat(self._fd).st_size
+        end = size
+        while end > 0:
+            start = max(0, end - _BLOCK)
+            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            os.ftruncate(self._fd, end)
+
+
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that takes the place of `path` when the block ends well, and is removed otherwise.
+
+    A reader sees the old content or the new one, never a part, also after a loss of power. Raises `OSError`.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> Path:
+    """Write a text by `replace_file`; raises `OutputError`."""
+    try:
+        with replace_file(path) as out:
+            # What UTF-8 cannot say is half of a surrogate pair; in JSON this is its escape.
+            out.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise unwritable_error(path, error) from error
+    return path
+
+
+def unwritable_error(path: Path, error: OSError) -> OutputError:
+    """Return an error that says what keeps a place from being written, and what to do."""
+    hint = "free space there and give the same command again: it continues" if error.errno in _FULL else None
+    with contextlib.suppress(OSError):
+        if hint is None and not os.access(path if path.exists() else path.parent, os.W_OK):
+            hint = "name a folder that you may write to with --out"
+    return OutputError(f"cannot write {path}: {error.strerror}", hint=hint or "name another folder with --out")
