@@ -18,7 +18,6 @@ from benchmarks.clusters.paired_calls import CALLS, COMMANDS, ROUNDS, SESSIONS, 
 from hermes_sandbox import open_sandbox
 
 _SUPPORT: Final = Path(__file__).parents[2] / "plugins" / "hermes-backend-ray" / "tests" / "support"
-_STREAMS: Final = ("socket", "calls")
 
 
 async def _opening(options: dict[str, Any], leases: Path) -> float:
@@ -40,8 +39,7 @@ async def measure() -> dict[str, Any]:
     """Return medians in milliseconds, and how many times a local call one on a node takes.
 
     Keys: engine, calls (of each kind and side), opening_ms (the first sandbox of a process that is connected already,
-    with its actor and agent), for each of live and robust the commands builtin and fork, and inside_calls with the same
-    for agents whose bytes travel inside calls of the actor.
+    with its actor and agent), and for each of live and robust the commands builtin and fork.
     """
     ray = importlib.import_module("ray")
     sys.path.append(str(_SUPPORT))
@@ -53,17 +51,12 @@ async def measure() -> dict[str, Any]:
             await asyncio.to_thread(ray.init, running.address, log_to_driver=False, logging_level="ERROR")
             found: dict[str, Any] = {"engine": f"Ray {ray.__version__}", "calls": ROUNDS * CALLS}
             found["opening_ms"] = await _opening({"address": running.address}, Path(folder))
-            sides: dict[str, Any] = {
-                stream: {
-                    session: await _compared({"address": running.address, "stream": stream}, session, Path(folder))
-                    for session in SESSIONS
-                }
-                for stream in _STREAMS
-            }
+            for session in SESSIONS:
+                found[session] = await _compared({"address": running.address}, session, Path(folder))
         finally:
             await asyncio.to_thread(ray.shutdown)
             running.close()
-    return {**found, **sides["socket"], "inside_calls": sides["calls"]}
+    return found
 
 
 if __name__ == "__main__":

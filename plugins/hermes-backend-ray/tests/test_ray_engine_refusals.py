@@ -88,7 +88,7 @@ def test_a_cluster_that_does_not_answer_is_said_at_once():
 def test_a_run_does_not_begin_through_ray_client_also_where_auto_leads_there():
     kind, message, hint = refused("auto", RAY_ADDRESS="ray://127.0.0.1:1")
     assert kind == "ConfigError"
-    assert "ray://127.0.0.1:1 goes by Ray Client (ray://), which cannot carry a run" in message
+    assert "engine 'ray': ray://127.0.0.1:1: Ray Client (ray://) cannot carry a run" in message
     assert "RAY_ADDRESS" in hint
 
 
@@ -97,7 +97,7 @@ def test_a_run_does_not_begin_through_ray_client_also_where_auto_leads_there():
     [
         ({"workers_per_node": 2}, "exclude each other"),
         ({"address": "ray://head:10001"}, "Ray Client"),
-        ({"address": "head"}, "no address of a Ray cluster"),
+        ({"address": "head"}, "expected the address of a Ray cluster"),
         ({"worker": 3}, "worker"),
         ({"workers": 0}, "workers"),
     ],

@@ -34,10 +34,10 @@ async def hosts(ray_driver):
         await one.aclose()
 
 
-@pytest.fixture(params=["socket", "calls"])
-async def link(hosts, request):
-    """A link to a node, for each way in which bytes travel."""
-    made = await hosts(stream=request.param).link()
+@pytest.fixture
+async def link(hosts):
+    """A link to a node."""
+    made = await hosts().link()
     yield made
     await made.aclose()
 
@@ -136,7 +136,7 @@ async def test_closing_a_link_ends_its_programs_only(hosts):
 
 
 async def test_a_connection_without_the_right_word_gets_nothing(hosts):
-    link = await hosts(stream="socket").link()
+    link = await hosts().link()
     port = (await link.host.call("start", "cat", link.host.node.address, os.urandom(32)))[1]
     reader, writer = await asyncio.open_connection(link.host.node.address, port)
     writer.write(os.urandom(32) + b"hello")
@@ -145,8 +145,8 @@ async def test_a_connection_without_the_right_word_gets_nothing(hosts):
     await writer.wait_closed()
 
 
-async def test_a_node_that_cannot_be_reached_directly_says_what_to_set(hosts, monkeypatch):
-    link = await hosts(stream="socket").link()
+async def test_a_node_that_cannot_be_reached_directly_says_what_to_do(hosts, monkeypatch):
+    link = await hosts().link()
 
     async def refused(_address):
         raise ConnectionRefusedError(111, "Connection refused")
@@ -154,7 +154,7 @@ async def test_a_node_that_cannot_be_reached_directly_says_what_to_set(hosts, mo
     monkeypatch.setattr("hermes_backend_ray.host_actors.node_link._dial", refused)
     with pytest.raises(BackendError, match=r"cannot be reached directly, at port \d+: Connection refused") as caught:
         await link.start("cat")
-    assert "stream: calls" in str(caught.value.hint)
+    assert "start the run on a node of the cluster" in str(caught.value.hint)
 
 
 _SHARING = """

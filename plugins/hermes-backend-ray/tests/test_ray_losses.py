@@ -115,10 +115,9 @@ async def worker_of(sandbox):
     return pid
 
 
-@pytest.mark.parametrize("stream", ["socket", "calls"])
 @pytest.mark.parametrize("slots", [1, 64])
-async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_driver, places, stream, slots):
-    backend, token = places.backend(resources={}, stream=stream, slots_per_agent=slots), sleep_token()
+async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_driver, places, slots):
+    backend, token = places.backend(resources={}, slots_per_agent=slots), sleep_token()
     sandbox = await backend.open(SandboxSpec())
     worker = await worker_of(sandbox)
     call = await begun(sandbox, token)

@@ -8,12 +8,13 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from hermes_backend_ray.cluster.connection import known_address, stream_kind
+from hermes_backend_ray.cluster.connection import known_address, uses_tls
 from hermes_backend_ray.cluster.nodes import still_missing, why_missing
 from hermes_backend_ray.host_actors.node_link import Departed, RayLink
 from hermes_backend_ray.host_actors.placement import Hosts, close_all
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
+from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_pool import OptionNames, SlotPool
@@ -45,19 +46,26 @@ class RayBackend(MachineBackend):
 
     def _cluster(self) -> str | None:
         given = self.options.address
-        if given == "local" or (given or "").startswith("ray://"):
-            # Who needs Ray Client cannot use the address that the cluster has for itself.
-            return given
-        return self._hosts.address or known_address() or self.options.address
+        return given if given == "local" else self._hosts.address or known_address() or given
 
     def address(self) -> Mapping[str, Any]:
         """Name the cluster."""
         return {"address": self._cluster()}
 
     def provenance_of(self, link: Link) -> Mapping[str, Any]:
-        """Name the node too, and how the bytes travel."""
+        """Name the node too."""
         node = cast("RayLink", link).host.node
-        return {**self.address(), "node": node.id, "machine": node.address, "stream": stream_kind(self.options)}
+        return {**self.address(), "node": node.id, "machine": node.address}
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse to send in the clear, beside Ray's own traffic, what Ray is set to encrypt."""
+        super().refuse(spec)
+        if uses_tls():
+            raise SandboxRefusedError(
+                "Ray is set to encrypt (RAY_USE_TLS), and backend 'ray' sends an agent's bytes over connections that "
+                "are not encrypted",
+                hint="hermes-core run --engine ray with terminal_backend: local on the nodes: all of it travels by Ray",
+            )
 
     async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
         """Reach the cluster: leases name it, and that it cannot be is nothing to wait for a slot for."""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final
 
 from pydantic import Field, field_validator
 
 from hermes_pool import PoolOptions
 from hermes_sandbox.remote import MachineOptions
 
-Stream = Literal["socket", "calls"]
+CLIENT: Final = "ray://"
+"""How addresses of Ray Client begin."""
+NO_CLIENT: Final = "Ray Client (ray://) cannot carry a run: it reaches a proxy on the head node, and not the nodes"
+WITHOUT_CLIENT: Final = "start the run on a node of the cluster, with address: auto or host:6379"
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of a cluster's address; raises ValueError for what is none."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    """Return host and port of a cluster's address; raises ValueError for anything else."""
+    if address.startswith(CLIENT):
+        raise ValueError(f"{address}: {NO_CLIENT}; {WITHOUT_CLIENT}")
+    host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise ValueError(
-            f"{address!r} is no address of a Ray cluster; write it as host:6379, ray://host:10001, auto or local"
-        )
+        raise ValueError(f"expected the address of a Ray cluster, got {address!r}; write host:6379, auto or local")
     return host.strip("[]"), int(port)
 
 
@@ -27,8 +30,8 @@ class RayOptions(MachineOptions):
     """Options of backend `ray`."""
 
     address: str | None = None
-    """`host:port` of the cluster, `auto` (as Ray finds it: RAY_ADDRESS, or the cluster of this machine), `ray://…` (Ray
-    Client), or `local` to start one here for this process. None: the Ray that this process has initialised already."""
+    """`host:port` of the cluster, `auto` (as Ray finds it: RAY_ADDRESS, or the cluster of this machine), or `local` to
+    start one here for this process. None: the Ray that this process has initialised already."""
     namespace: str | None = None
     """Ray's namespace, where this process connects."""
     connect_timeout: float = Field(default=20.0, gt=0)
@@ -36,9 +39,6 @@ class RayOptions(MachineOptions):
     actor_timeout: float = Field(default=25.0, gt=0)
     """Seconds until Ray must have started a node's host actor; less than half of `pool.acquire_timeout`, so that who
     waits for a slot is told why there is none."""
-    stream: Stream | None = None
-    """How an agent's bytes travel: `socket`, a connection to the node, or `calls`, inside calls of the actor, which is
-    slower and passes wherever Ray does. None: `socket`, but `calls` with Ray Client and where Ray uses TLS."""
     num_cpus: float = Field(default=0.0, ge=0)
     """Processors that Ray sets aside for a node's host actor."""
     memory_mb: int | None = Field(default=None, ge=1)

@@ -10,11 +10,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Final
 
 from hermes_backend_ray.cluster.announcements import log_announcements
-from hermes_backend_ray.options import RayOptions, Stream, split_address
+from hermes_backend_ray.options import CLIENT, NO_CLIENT, WITHOUT_CLIENT, RayOptions, split_address
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -23,8 +22,6 @@ _FRAME: Final = 9
 """Bytes of the head of each of its frames."""
 _SETTINGS: Final = 4
 """Type of the frame that a server of it says first."""
-CLIENT: Final = "ray://"
-"""How addresses of Ray Client begin."""
 _START: Final = "`ray start --head` on its head node, or address: local for a cluster of this process's own"
 
 
@@ -35,7 +32,6 @@ class _Users:
     lock: threading.Lock = field(default_factory=threading.Lock)
     present: set[object] = field(default_factory=set)
     ours: bool = False
-    address: str | None = None
     restore: Callable[[], None] | None = None
 
 
@@ -47,16 +43,12 @@ def _users() -> _Users:
     return users
 
 
-def attach(options: RayOptions, user: object, *, by_client: bool = True) -> str:
+def attach(options: RayOptions, user: object) -> str:
     """Connect, or share the connection there is; returns the cluster's address. Pair with `detach`.
-
-    The address is one by which another process comes there, too: that of Ray Client where that is the way. Without
-    `by_client`, Ray Client will not do.
 
     Raises:
         BackendError: The cluster cannot be reached.
-        SandboxRefusedError: This process is connected to another one, the versions differ, or Ray Client is not there
-            or would not do.
+        SandboxRefusedError: This process is connected to another one, or by Ray Client, or the versions differ.
     """
     import ray
 
@@ -65,14 +57,14 @@ def attach(options: RayOptions, user: object, *, by_client: bool = True) -> str:
         if not ray.is_initialized():
             users.restore = log_announcements()
             try:
-                users.address = _connect(options, by_client=by_client)
+                _connect(options)
             except BaseException:
                 users.restore()
                 raise
             users.ours = True
         elif user not in users.present:
-            if not by_client and is_client():
-                raise _no_client("the connection of this process")
+            if _is_client():
+                raise _client_error("the connection of this process")
             _same(options)
         users.present.add(user)
         return known_address() or ""
@@ -86,41 +78,25 @@ def detach(user: object) -> None:
     with users.lock:
         users.present.discard(user)
         if users.ours and not users.present:
-            users.ours, users.address = False, None
+            users.ours = False
             ray.shutdown()
             if users.restore is not None:
                 users.restore()
 
 
-def stream_kind(options: RayOptions) -> Stream:
-    """Return how agents' bytes travel here."""
-    if options.stream is not None:
-        return options.stream
-    # The address alone does not tell: `auto` may mean one of Ray Client, and without one somebody else has connected.
-    client = (options.address or "").startswith(CLIENT) or is_client()
-    # What Ray encrypts shall not travel beside it in the clear.
-    return "calls" if client or _uses_tls() else "socket"
-
-
-def is_client() -> bool:
-    """Tell whether this process is connected by Ray Client, and so reaches no node itself."""
-    from ray.util.client import ray as client
-
-    return bool(client.is_connected())  # type: ignore[no-untyped-call]  # Ray types it not
+def uses_tls() -> bool:
+    """Tell whether Ray is set to encrypt what goes between its processes."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
 
 
 def known_address() -> str | None:
     """Return the address of the cluster that this process is connected to, None if it is not."""
     import ray
 
-    if not ray.is_initialized():
-        return None
-    # The cluster's own address is of no use to who comes by Ray Client.
-    ours = _users().address
-    return ours if ours is not None and ours.startswith(CLIENT) else str(ray.get_runtime_context().gcs_address)
+    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
 
 
-def _connect(options: RayOptions, *, by_client: bool) -> str:
+def _connect(options: RayOptions) -> None:
     import ray
 
     address = options.address
@@ -132,7 +108,7 @@ def _connect(options: RayOptions, *, by_client: bool) -> str:
     if address == "auto":
         address = _find_address()
     if address.startswith(CLIENT):
-        _require_client(address, by_client=by_client)
+        raise _client_error(address)
     if address != "local":
         _knock(address, options.connect_timeout)
     try:
@@ -144,26 +120,20 @@ def _connect(options: RayOptions, *, by_client: bool) -> str:
                 logging_level=logging.ERROR,
                 include_dashboard=False if address == "local" else None,
             )
-    except (RuntimeError, ConnectionError, ValueError, ImportError, OSError) as error:
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         raise _connection_error(address, error) from error
-    return address
 
 
-def _require_client(address: str, *, by_client: bool) -> None:
-    if not by_client:
-        raise _no_client(address)
-    if find_spec("grpc") is None:
-        raise SandboxRefusedError(
-            f"{address} is an address of Ray Client, which needs grpcio, and that is not installed here",
-            hint="`pip install 'ray[client]'` brings it; or run on a node of the cluster, with host:6379 or auto",
-        )
+def _is_client() -> bool:
+    """Tell whether this process is connected by Ray Client."""
+    from ray.util.client import ray as client
+
+    return bool(client.is_connected())  # type: ignore[no-untyped-call]  # Ray types it not
 
 
-def _no_client(what: str) -> SandboxRefusedError:
-    return SandboxRefusedError(
-        f"{what} goes by Ray Client ({CLIENT}), which cannot carry a run",
-        hint="start it on a node of the cluster, with host:6379; RAY_ADDRESS decides what auto means",
-    )
+def _client_error(what: str) -> SandboxRefusedError:
+    hint = f"{WITHOUT_CLIENT}; RAY_ADDRESS decides what auto means"
+    return SandboxRefusedError(f"{what}: {NO_CLIENT}", hint=hint)
 
 
 def _find_address() -> str:
@@ -172,7 +142,7 @@ def _find_address() -> str:
 
     try:
         address = str(get_ray_address_from_environment("auto", None))
-        if address != "local":
+        if address != "local" and not address.startswith(CLIENT):
             split_address(address)
     except (ConnectionError, ValueError) as error:
         raise _connection_error("auto", error) from error
@@ -199,7 +169,7 @@ def _knock(address: str, timeout: float) -> None:
     host, port = split_address(address)
     try:
         with socket.create_connection((host, port), timeout) as sock:
-            if not _uses_tls() and not _speaks_grpc(sock):
+            if not uses_tls() and not _speaks_grpc(sock):
                 raise BackendError(f"what listens on {address} is no Ray cluster", hint=_START)
     except socket.gaierror as error:
         raise BackendError(
@@ -217,10 +187,6 @@ def _knock(address: str, timeout: float) -> None:
         raise BackendError(
             f"the Ray cluster {address} cannot be reached: {error.strerror or error}", hint=f"`ping {host}`"
         ) from error
-
-
-def _uses_tls() -> bool:
-    return os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
 
 
 def _speaks_grpc(sock: socket.socket) -> bool:
@@ -241,15 +207,13 @@ def _connection_error(address: str, error: Exception) -> BackendError:
             f"the Ray cluster {address} runs other versions than this process: {text}",
             hint="install the cluster's Ray (`pip install ray==…`) and the cluster's Python version here",
         )
-    if isinstance(error, ImportError):
-        return SandboxRefusedError(f"{address} needs Ray Client: {text}", hint="`pip install 'ray[client]'`")
     return BackendError(f"the Ray cluster {address} cannot be used: {text}", hint=_START)
 
 
 def _same(options: RayOptions) -> None:
     """Refuse an address that is not of the cluster that this process is connected to."""
     wanted, found = options.address, known_address()
-    if wanted in {None, "auto", "local"} or wanted == found or found is None or str(wanted).startswith("ray://"):
+    if wanted in {None, "auto", "local"} or wanted == found or found is None:
         return
     (host, port), (there, its) = split_address(str(wanted)), split_address(found)
     if port == its and _addresses_of(host) & (_addresses_of(there) | {"127.0.0.1", "::1"}):

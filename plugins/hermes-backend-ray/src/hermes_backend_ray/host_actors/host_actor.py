@@ -14,7 +14,7 @@ from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _CALLS: Final = 10_000
-"""Calls that may be waiting in one actor: two for each program that is read and waited for."""
+"""Calls that may be waiting in one actor: one for each program whose end is waited for."""
 _LEAVING: Final = 5.0
 """Seconds in which an actor must have said that it kills what it started."""
 _BY_VALUE: Final = "hermes_node_actor"

@@ -139,17 +139,13 @@ class NodeActor:
         return status, output, complaint[-SAID:]
 
     async def start(self, command: str, address: str, token: bytes) -> tuple[int, int]:
-        """Start a command; returns its number, and the port of `address` that awaits `token` when there is one.
-
-        Without a token, the program is talked to with `read` and `write`.
-        """
-        port = await self._listen(address) if token else 0
+        """Start a command; returns its number, and the port of `address` that awaits `token`."""
+        port = await self._listen(address)
         program = Program(await spawn(GUARDED, "sh", command))
         self._number += 1
         self._programs[self._number] = program
-        if token:
-            self._claims[token] = program
-            asyncio.get_running_loop().call_later(UNCLAIMED, self._give_up, token)
+        self._claims[token] = program
+        asyncio.get_running_loop().call_later(UNCLAIMED, self._give_up, token)
         return self._number, port
 
     def _give_up(self, token: bytes) -> None:
@@ -173,24 +169,6 @@ class NodeActor:
             writer.close()
             return
         await program.serve(reader, writer)
-
-    async def read(self, number: int) -> bytes:
-        """Wait for output of a program and return what there is; nothing at its end."""
-        return await self._programs[number].output.read(PIECE)
-
-    async def write(self, number: int, data: bytes) -> bool:
-        """Give a program input, waiting until it has room; False when it reads no more."""
-        program = self._programs[number]
-        try:
-            program.input.write(data)
-            await program.input.drain()
-        except GONE:
-            return False
-        return True
-
-    async def end_input(self, number: int) -> None:
-        """Tell a program that nothing more comes."""
-        self._programs[number].end_input()
 
     async def wait(self, number: int, seconds: float) -> int | None:
         """Return the exit status of a program that ends within `seconds`, or else None."""

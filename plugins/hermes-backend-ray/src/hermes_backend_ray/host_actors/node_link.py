@@ -9,11 +9,9 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hermes_backend_ray.host_actors.call_stream import CallStream
 from hermes_backend_ray.host_actors.host_actor import HostActor
 from hermes_backend_ray.host_actors.node_actor import TOKEN
 from hermes_backend_ray.host_actors.node_reader import NodeReader
-from hermes_backend_ray.options import Stream
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.backends import Abortable, AgentStream, open_callback_reader
@@ -30,8 +28,9 @@ _SLACK: Final = 10.0
 class RayProgram:
     """A running program on a node."""
 
-    def __init__(self, host: HostActor, number: int, stream: AgentStream) -> None:
-        self.stream = AgentStream(stream.reader, stream.writer, self._diagnose)
+    def __init__(self, host: HostActor, number: int, reader: NodeReader, writer: asyncio.StreamWriter) -> None:
+        self.stream = AgentStream(reader, writer, self._diagnose)
+        self._reader = reader
         self._host = host
         self._number = number
         self._status: int | None = None
@@ -43,8 +42,7 @@ class RayProgram:
 
     async def wait(self, seconds: float) -> bool:
         """Wait for its end; True if it ended by itself, and well."""
-        if isinstance(self.stream.reader, NodeReader):
-            self.stream.reader.expected = True
+        self._reader.expected = True
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(seconds + _SLACK):
                 self._status = await self._host.call("wait", self._number, seconds)
@@ -60,8 +58,7 @@ class RayProgram:
 
     async def end(self) -> None:
         """Kill it, if it runs, and forget it."""
-        if isinstance(self.stream.reader, NodeReader):
-            await self.stream.reader.end()
+        await self._reader.end()
         self.stream.writer.close()
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(_SLACK):
@@ -82,14 +79,12 @@ class RayLink:
 
     Args:
         host: The actor.
-        kind: How the bytes of programs travel.
         leave: Called once, when it is closed.
     """
 
-    def __init__(self, host: HostActor, kind: Stream, leave: Callable[[], None]) -> None:
+    def __init__(self, host: HostActor, leave: Callable[[], None]) -> None:
         self.host = host
         self.name = host.node.name
-        self._kind = kind
         self._programs: list[RayProgram] = []
         self._transports: list[Abortable] = []
         self._closed = False
@@ -129,7 +124,7 @@ class RayLink:
         return await run_uncancelled(self._start(command))
 
     async def _start(self, command: str) -> RayProgram:
-        token = os.urandom(TOKEN) if self._kind == "socket" else b""
+        token = os.urandom(TOKEN)
         try:
             async with asyncio.timeout(_STARTING):
                 number, port = await self.host.call("start", command, self.host.node.address, token)
@@ -139,36 +134,37 @@ class RayLink:
                 hint="is the node overloaded? `ray status`, and `top` there",
             ) from error
         try:
-            stream = await self._connect(number, port, token) if token else CallStream(self.host, number).stream
+            reader, writer = await self._connect(number, port, token)
         except BaseException:
             with contextlib.suppress(BackendError, TimeoutError):
                 async with asyncio.timeout(_SLACK):
                     await self.host.call("drop", number)
             raise
-        program = RayProgram(self.host, number, stream)
+        program = RayProgram(self.host, number, reader, writer)
         self._programs.append(program)
-        self._transports.append(stream.writer.transport)
+        self._transports.append(writer.transport)
         if self.host.lost is not None:
-            stream.writer.transport.abort()
+            writer.transport.abort()
         return program
 
-    async def _connect(self, number: int, port: int, token: bytes) -> AgentStream:
+    async def _connect(self, number: int, port: int, token: bytes) -> tuple[NodeReader, asyncio.StreamWriter]:
         address = (self.host.node.address, port)
         sock = None
         try:
             async with asyncio.timeout(_CONNECT):
                 sock = await _dial(address)
-            reader, writer = await open_callback_reader(sock, NodeReader(self.host, number))
+            reader = NodeReader(self.host, number)
+            _, writer = await open_callback_reader(sock, reader)
         except (OSError, TimeoutError) as error:
             if sock is not None:
                 sock.close()
             reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
             raise BackendError(
                 f"{self.name} cannot be reached directly, at port {port}: {reason}",
-                hint="let this machine connect to the nodes' ports, or set stream: calls, which is slower",
+                hint="open the nodes' ports for this machine, or start the run on a node of the cluster",
             ) from error
         writer.write(token)
-        return AgentStream(reader, writer)
+        return reader, writer
 
     async def aclose(self) -> None:
         """End every program started through it, and the link; safe to call twice."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from hermes_backend_ray.cluster.connection import attach, detach, stream_kind
+from hermes_backend_ray.cluster.connection import attach, detach
 from hermes_backend_ray.cluster.nodes import Node, alive_nodes, fit_nodes
 from hermes_backend_ray.host_actors.host_actor import HostActor
 from hermes_backend_ray.host_actors.node_link import RayLink
@@ -84,7 +84,7 @@ class Hosts:
         except BaseException:
             self._leave(key)
             raise
-        return RayLink(host, stream_kind(self._options), partial(self._leave, key))
+        return RayLink(host, partial(self._leave, key))
 
     async def _host(self, node: Node, key: tuple[str, bool]) -> HostActor:
         starting = self._hosts.get(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from hermes_backend_ray.cluster.connection import attach, detach
@@ -31,7 +30,7 @@ class EngineCluster:
     async def connect(self, address: str) -> None:
         """Connect; in a thread, as Ray blocks, and takes over SIGTERM where it is called in the main one."""
         try:
-            await asyncio.to_thread(partial(attach, RayOptions(address=address), self, by_client=False))
+            await asyncio.to_thread(attach, RayOptions(address=address), self)
         except BackendError as error:
             # Here it is the command that is wrong: there is nothing yet that could be tried again.
             raise ConfigError(f"engine 'ray': {error.message}", hint=error.hint) from error

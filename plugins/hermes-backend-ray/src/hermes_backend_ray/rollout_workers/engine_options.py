@@ -42,10 +42,6 @@ class EngineOptions(BaseModel):
     def _consistent(self) -> Self:
         if self.workers is not None and self.workers_per_node is not None:
             raise ValueError("workers and workers_per_node exclude each other: name one of them")
-        if self.address.startswith("ray://"):
-            raise ValueError(
-                "address: Ray Client (ray://) cannot carry a run; start it on a node of the cluster, with host:port"
-            )
         if self.address not in {"auto", "local"}:
             split_address(self.address)
         return self
