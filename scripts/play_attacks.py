@@ -34,7 +34,7 @@ LEVELS = {
 }
 """Backend and isolation of each level that is played."""
 PLUGINS = (
-    *("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"),
+    *("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"),
     *("hermes-verifiers", "hermes-backend-docker", "hermes-backend-singularity"),
 )
 COLUMNS = ("tried", "lowest", "no reward", "succeeded")

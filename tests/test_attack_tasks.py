@@ -29,7 +29,6 @@ from hermes_verifiers.commands.private_directory import open_room
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "attack_tasks.jsonl"
 ALLOWED = (
-    "hermes-agent-core",
     "hermes-sandbox",
     "hermes-tools",
     "hermes-models",

@@ -33,7 +33,7 @@ PAGES = {
     for name in sorted(path.stem for path in DOCS.glob("plugins/[a-z]*.md"))
 }
 """The kind of component that each page is about."""
-PACKAGED = ("command", "sink", "task_source", "toolset")
+PACKAGED = ("command", "sink", "task_source", "toolset", "toolset_distribution")
 """Pages whose file is a package for its suite, as they say."""
 BASICS = (
     "test_it_loads or every_target or declarations_are_data or solved_task or answers_with_text or failures_are "
@@ -249,6 +249,15 @@ def test_the_figure_that_the_page_of_commands_prints_is_that_of_the_shipped_task
 def test_the_toolset_is_selected_with_what_it_includes(example):
     found = select_tools(example("toolset"), enabled_toolsets=["reading"])
     assert (found.names, found.skipped) == (("read_file", "search_files", "todo"), ())
+
+
+async def test_the_distribution_draws_the_toolsets_of_each_group(example, ran):
+    registry = example("toolset_distribution")
+    draws = {select_tools(registry, distribution="coding_mix", seed=seed).drawn for seed in range(40)}
+    drawn = [("terminal",), ("terminal", "file"), ("terminal", "file", "todo"), ("terminal", "todo")]
+    assert sorted(draws) == drawn
+    lines = await ran(registry, hello_task(), hello_task(id="again"), distribution="coding_mix")
+    assert {tuple(line["provenance"]["toolsets"]) for line in lines} <= draws
 
 
 async def test_the_backend_opens_a_sandbox_that_leaves_nothing(example, tmp_path):

@@ -15,7 +15,7 @@ def command(capsys, tmp_path):
         environ = {
             "XDG_STATE_HOME": str(tmp_path),
             "PATH": "/usr/bin:/bin",
-            "HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox,hermes-tools,hermes-models,hermes-tokens,hermes-runner",
+            "HERMES_PLUGINS": "hermes-sandbox,hermes-tools,hermes-models,hermes-tokens,hermes-runner",
         }
         status = main(["doctor", *arguments], environ=environ)
         out, err = capsys.readouterr()
@@ -63,9 +63,7 @@ def test_a_plugin_that_fails_to_load_fails_the_command(capsys, tmp_path):
     broken.write_text("raise RuntimeError('not today')\n")
     status = main(
         ["-p", str(broken), "doctor"],
-        environ={
-            "HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox,hermes-tools,hermes-models,hermes-tokens,hermes-runner"
-        },
+        environ={"HERMES_PLUGINS": "hermes-sandbox,hermes-tools,hermes-models,hermes-tokens,hermes-runner"},
     )
     out = capsys.readouterr().out
     assert status == 1

@@ -20,7 +20,6 @@ from hermes_runner.tasks.judging import WITHIN_REACH
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = "hermes-test:2"
 ALLOWED = (
-    "hermes-agent-core",
     "hermes-sandbox",
     "hermes-tools",
     "hermes-models",

@@ -38,9 +38,7 @@ def test_the_packages_that_one_uses_from_python_have_an_example():
 def test_a_readme_names_all_that_its_package_registers(package: Package):
     registry = load_plugins(PluginSettings(allow=(package.name,)))
     text = _text(package)
-    # The toolsets of the core are those of hermes-agent, which `hermes-core plugins list` shows.
-    kinds = [kind for kind in KINDS if kind != "toolset"]
-    names = [(kind, name) for kind in kinds for name in registry.names(kind)]
+    names = [(kind, name) for kind in KINDS for name in registry.names(kind)]
     assert [(kind, name) for kind, name in names if not _is_named(kind, name, text)] == []
 
 

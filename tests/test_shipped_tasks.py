@@ -17,7 +17,6 @@ TASKS = ROOT / "examples" / "terminal_tasks.jsonl"
 REGISTRY = load_plugins(
     PluginSettings(
         allow=(
-            "hermes-agent-core",
             "hermes-sandbox",
             "hermes-tools",
             "hermes-models",

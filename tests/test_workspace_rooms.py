@@ -29,8 +29,8 @@ ROOMS = (
     "rollout",
     "cli",
 )
-# The core's own plugin declares components of every room by name; the package's front re-exports them lazily.
-DOORS = ("plugin", "__init__", "__main__")
+# The package's front re-exports names of every room lazily; its main module starts the command.
+DOORS = ("__init__", "__main__")
 # What an engine and a store of leases are handed has its type above their contracts; nothing may be added.
 UPWARDS_FOR_TYPES = {
     ("hermes_core.contracts.engine", "discovery"),

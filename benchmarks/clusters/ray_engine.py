@@ -33,7 +33,6 @@ _PLACES: Final = 8
 _ROUNDS: Final = 4
 """Rollouts for each place."""
 _PLUGINS: Final = (
-    "hermes-agent-core",
     "hermes-sandbox",
     "hermes-tools",
     "hermes-models",

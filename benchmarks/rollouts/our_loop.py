@@ -57,7 +57,6 @@ async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict
     registry = load_plugins(
         PluginSettings(
             allow=(
-                "hermes-agent-core",
                 "hermes-sandbox",
                 "hermes-tools",
                 "hermes-models",

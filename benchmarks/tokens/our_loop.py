@@ -54,7 +54,6 @@ async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[s
     registry = load_plugins(
         PluginSettings(
             allow=(
-                "hermes-agent-core",
                 "hermes-sandbox",
                 "hermes-tools",
                 "hermes-models",

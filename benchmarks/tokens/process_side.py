@@ -52,7 +52,6 @@ def ours(url: str, groups: int, size: int, out: Path) -> Any:
         enabled_toolsets=["noop"],
         plugins={
             "allow": [
-                "hermes-agent-core",
                 "hermes-sandbox",
                 "hermes-tools",
                 "hermes-models",

@@ -50,7 +50,7 @@ class TestList:
         assert status == 0
         (line,) = lines_of(text, "acme-docker")
         assert line.split() == ["docker", "acme-docker", "3.1", "found", "-"]
-        assert "blocked" in lines_of(text, "hermes-agent-core")[0]
+        assert "blocked" in lines_of(text, "hermes-tools")[0]
         assert site.module("acme_docker") not in sys.modules
 
     def test_loading_shows_states_times_and_reasons(self, site, plugins):
@@ -146,7 +146,7 @@ class TestShow:
 
     def test_an_unknown_name_is_an_error_with_the_known_ones(self, site, capsys):
         assert main(["plugins", "show", "nobody"], environ={}) == 2
-        assert "hermes-agent-core:core" in capsys.readouterr().err
+        assert "hermes-tools:tools" in capsys.readouterr().err
 
 
 class TestDoctor:

@@ -79,6 +79,10 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
             "@hookimpl\ndef hermes_cli_commands():\n    return [CommandSpec(name='plugins', summary='', target='a:b')]",
             "cli_command 'plugins' has the name of a core command",
         ),
+        (
+            "@hookimpl\ndef hermes_toolsets():\n    return [ToolsetSpec(name='all', summary='')]",
+            "toolset 'all' is one of the core's own",
+        ),
     ],
 )
 def test_a_broken_plugin_is_a_record_and_the_others_still_work(site, load, source, note):
@@ -261,6 +265,9 @@ def test_one_plugin_may_bring_every_kind_and_observe_every_event(site, load):
         def hermes_toolsets():
             return [ToolsetSpec(name="x", summary="")]
         @hookimpl
+        def hermes_toolset_distributions():
+            return [ToolsetDistributionSpec(name="d", summary="", percentages={"x": 50})]
+        @hookimpl
         def hermes_task_sources():
             return [TaskSourceSpec(**fields("s"))]
         @hookimpl
@@ -284,8 +291,9 @@ def test_one_plugin_may_bring_every_kind_and_observe_every_event(site, load):
         """,
     )
     registry = load(plugin)
-    kinds = ("tool", "backend", "parser", "verifier", "toolset", "task_source", "sink", "cli_command")
-    assert [registry.names(kind) for kind in kinds] == [("t",), ("b",), ("p",), ("v",), ("x",), ("s",), ("k",), ("c",)]
+    kinds = ("tool", "backend", "parser", "verifier", "toolset", "toolset_distribution", "task_source", "sink")
+    assert [registry.names(kind) for kind in kinds] == [(name,) for name in "tbpvxdsk"]
+    assert registry.names("cli_command") == ("c",)
     events = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
     for event in events:
         registry.fire(event, event)

@@ -160,7 +160,7 @@ class TestUnknown:
         with pytest.raises(UnknownComponentError) as caught:
             load("acme-broken").spec("backend", "mine")
         assert "acme-broken:broken is failed (RuntimeError: boom)" in str(caught.value)
-        assert "hermes-agent-core:core is blocked (not in the allow-list" in str(caught.value)
+        assert "hermes-tools:tools is blocked (not in the allow-list" in str(caught.value)
 
     def test_an_installed_package_that_is_out_of_order_is_not_to_be_installed_again(self, site, load):
         site.install("hermes-backend-docker", "raise RuntimeError('boom')")
@@ -277,7 +277,7 @@ class TestLoading:
 
     def test_a_toolset_has_nothing_to_load(self, load):
         with pytest.raises(ConfigError, match="is a declaration only"):
-            load("hermes-agent-core").load("toolset", "terminal")
+            load("hermes-tools").load("toolset", "terminal")
 
 
 class TestOptions:

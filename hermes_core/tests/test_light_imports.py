@@ -49,9 +49,9 @@ def test_loading_light_plugins_imports_nothing_heavy(site):
     """Complaint 3: the start grew with every plugin."""
     site.install("acme-exact", verifier())
     code = LISTING.format(["plugins", "list", "--load"])
-    modules = modules_after(code, str(site.folder), HERMES_PLUGINS="hermes-agent-core,acme-exact")
+    modules = modules_after(code, str(site.folder), HERMES_PLUGINS="hermes-tools,acme-exact")
     assert site.module("acme_exact") in modules
-    assert "hermes_core.plugin" in modules
+    assert "hermes_tools.toolsets" in modules
     assert not modules & FORBIDDEN
 
 

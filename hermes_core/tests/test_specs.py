@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.discovery.kinds import KINDS
-from hermes_core.specs import BackendSpec, ComponentSpec, ParserSpec, Ref, ToolSpec
+from hermes_core.specs import (
+    BackendSpec,
+    ComponentSpec,
+    ParserSpec,
+    Ref,
+    ToolsetDistributionSpec,
+    ToolsetSpec,
+    ToolSpec,
+)
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
 
@@ -23,6 +31,8 @@ def example(cls):
         fields |= {"target": "pkg.mod:Thing", "capabilities": frozenset({"b", "a"})}
     if cls is ToolSpec:
         fields |= {"toolset": "file", "description": "Do.", "parameters": PARAMETERS}
+    if cls is ToolsetDistributionSpec:
+        fields |= {"percentages": {"web": 90, "file": 10}}
     return cls(**fields)
 
 
@@ -41,6 +51,23 @@ def test_a_spec_is_frozen_picklable_and_plain_json(kind):
 def test_a_name_that_could_not_be_written_in_a_config_is_refused(name):
     with pytest.raises(ValueError, match="expected a component name of letters, digits"):
         ParserSpec(name=name, summary="", target="a:b")
+
+
+@pytest.mark.parametrize("alias", ["", "a b", "mine:web"])
+def test_an_alias_that_could_not_be_written_in_a_config_is_refused(alias):
+    with pytest.raises(ValueError, match="a component name is letters, digits"):
+        ToolsetSpec(name="web", summary="", aliases=(alias,))
+
+
+@pytest.mark.parametrize("percent", [-1, 101, 12.5, "50", True, None])
+def test_a_percentage_is_a_whole_number_from_0_to_100(percent):
+    with pytest.raises(ValueError, match=f"expected a whole number from 0 to 100 for 'web', got {percent!r}"):
+        ToolsetDistributionSpec(name="d", summary="", percentages={"file": 0, "web": percent})
+
+
+def test_a_distribution_of_no_toolset_is_refused():
+    with pytest.raises(ValueError, match="toolset distribution 'd': expected at least one toolset, got none"):
+        ToolsetDistributionSpec(name="d", summary="", percentages={})
 
 
 @settings(max_examples=60)

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnknownComponentError
 from hermes_core.discovery import Component, PluginSettings, load_plugins
 from hermes_core.specs import ToolsetSpec, ToolSpec
-from hermes_core.tooling.distributions import DISTRIBUTIONS, draw_toolsets
-from hermes_core.tooling.selection import select_tools
-from hermes_core.tooling.toolset_table import LEGACY_NAMES, TOOLSETS
-from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
+from hermes_core.tooling import resolve_toolset, select_tools, validate_toolset
+from hermes_core.tooling.distributions import draw_toolsets
 from hermes_tools import TOOLS
+
+INSTALLED = load_plugins(PluginSettings(allow=("hermes-tools",), strict=True), environ={})
+TOOLSETS = INSTALLED.specs("toolset")
+DISTRIBUTIONS = INSTALLED.specs("toolset_distribution")
 
 STATEFUL = ("terminal_stateful", "tmux")
 CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
@@ -32,7 +34,7 @@ def tool(name, toolset, **more):
 
 def registry_of(tools=TOOLS, toolsets=TOOLSETS):
     """The part of the registry's interface that selection relies on."""
-    held = {"tool": tuple(tools), "toolset": tuple(toolsets)}
+    held = {"tool": tuple(tools), "toolset": tuple(toolsets), "toolset_distribution": DISTRIBUTIONS}
     return SimpleNamespace(
         names=lambda kind: tuple(spec.name for spec in held[kind]),
         spec=lambda kind, name: next(spec for spec in held[kind] if spec.name == name),
@@ -89,35 +91,66 @@ def test_a_draw_depends_on_the_seed_alone():
     assert len(set(draws)) > 3
 
 
-def test_the_predecessors_percentages_are_kept():
-    assert DISTRIBUTIONS["science"] == {
-        "web": 94, "terminal": 94, "file": 94, "vision": 65, "browser": 50, "image_gen": 15, "moa": 10
-    }  # fmt: skip
-    assert set(DISTRIBUTIONS["default"].values()) == {100}
-    assert set(DISTRIBUTIONS["balanced"].values()) == {50}
-    assert len(DISTRIBUTIONS["balanced"]) == 7
-    assert len(DISTRIBUTIONS) == 17
-    assert DISTRIBUTIONS["browser_tasks"] == {"browser": 97, "vision": 12, "terminal": 15}
+MIX = """
+@hookimpl
+def hermes_tools():
+    return [
+        ToolSpec(
+            name=name, summary="s", target="a.b:C", toolset=name, description="d", parameters={"type": "object"}
+        )
+        for name in ("often", "seldom", "never", "always")
+    ]
+
+@hookimpl
+def hermes_toolset_distributions():
+    percentages = {"often": 80, "seldom": 10, "never": 0}
+    return [
+        ToolsetDistributionSpec(name="mix", summary="s", percentages=percentages),
+        ToolsetDistributionSpec(name="mixed", summary="s", percentages={**percentages, "always": 100}),
+    ]
+"""
 
 
-@pytest.mark.parametrize("name", sorted(DISTRIBUTIONS))
-def test_every_toolset_of_a_distribution_is_drawn_with_its_percentage(name):
+def test_every_toolset_of_a_strangers_distribution_is_drawn_with_its_percentage(site, load):
+    registry = load(site.install("acme-mix", MIX))
     rng = random.Random(7)
-    draws = [draw_toolsets(name, rng) for _ in range(3000)]
-    table = DISTRIBUTIONS[name]
-    nobody = 1.0
-    for percent in table.values():
-        nobody *= 1 - percent / 100
-    for toolset, percent in table.items():
-        share = 100 * sum(toolset in draw for draw in draws) / len(draws)
-        extra = 100 * nobody if toolset == max(table, key=table.get) else 0
-        assert abs(share - percent - extra) < 4
+    draws = [draw_toolsets(registry, "mixed", rng) for _ in range(3000)]
+    for toolset, percent in {"often": 80, "seldom": 10, "never": 0, "always": 100}.items():
+        assert abs(100 * sum(toolset in draw for draw in draws) / len(draws) - percent) < 4
+    chosen = select_tools(registry, distribution="mixed", seed=1)
+    assert chosen.names == chosen.drawn
+    assert chosen.names[-1] == "always"
 
 
-def test_when_nothing_is_drawn_the_most_probable_toolset_is_taken():
+def test_when_nothing_is_drawn_the_most_probable_toolset_is_taken(site, load):
     never = SimpleNamespace(random=lambda: 0.9999)
-    assert draw_toolsets("balanced", never) == ("web",)
-    assert draw_toolsets("browser_tasks", never) == ("browser",)
+    assert draw_toolsets(load(site.install("acme-mix", MIX)), "mix", never) == ("often",)
+
+
+def test_one_number_is_drawn_for_each_toolset_in_the_order_of_the_table(site, load):
+    numbers = iter([0.9, 0.05, 0.0, 0.0])
+    ordered = SimpleNamespace(random=lambda: next(numbers))
+    assert draw_toolsets(load(site.install("acme-mix", MIX)), "mixed", ordered) == ("seldom", "always")
+    assert list(numbers) == []
+
+
+def test_a_distribution_that_two_plugins_declare_is_an_error_that_names_both(site, load):
+    plugins = [site.install(name, MIX) for name in ("acme-mix", "other-mix")]
+    with pytest.raises(AmbiguousComponentError) as caught:
+        select_tools(load(*plugins), distribution="mix")
+    assert "is declared by 2 plugins: acme-mix:mix, other-mix:mix" in str(caught.value)
+    assert 'prefer: {"toolset_distribution:mix": "acme-mix"}' in str(caught.value)
+    settled = load(*plugins, prefer={"toolset_distribution:mix": "acme-mix"})
+    never = SimpleNamespace(random=lambda: 0.9999)
+    assert draw_toolsets(settled, "mix", never) == ("often",)
+    assert draw_toolsets(load(*plugins), "other-mix:mix", never) == ("often",)
+
+
+def test_what_no_loaded_plugin_declares_names_the_package_that_does(load):
+    with pytest.raises(UnknownComponentError, match="hermes-tools brings it, and is not in the allow-list"):
+        select_tools(load(), distribution="science")
+    with pytest.raises(ConfigError, match="hermes-tools brings it, and is not in the allow-list"):
+        select_tools(load())
 
 
 def test_an_unknown_distribution_names_near_ones():
@@ -180,14 +213,55 @@ def test_disabled_toolsets_are_taken_away_at_the_end():
         select_tools(registry_of(), disabled_toolsets=["all"])
 
 
-@pytest.mark.parametrize(("legacy", "name"), sorted(LEGACY_NAMES.items()))
-def test_legacy_names_mean_their_toolset(legacy, name):
-    assert validate_toolset(registry_of(), legacy)
-    assert resolve_toolset(registry_of(), legacy) == resolve_toolset(registry_of(), name)
+def aliased(*toolsets):
+    """A registry of two tools and of toolsets, given as name, tool and aliases."""
+    specs = [ToolsetSpec(name=name, summary="s", tools=(one,), aliases=aliases) for name, one, *aliases in toolsets]
+    return registry_of([tool("one", "own"), tool("two", "own")], specs)
 
 
-def test_legacy_names_are_recorded_under_the_current_one():
-    assert select_tools(registry_of(), enabled_toolsets=["terminal_tools", "terminal"]).drawn == ("terminal",)
+def test_an_alias_means_its_toolset_wherever_a_toolset_is_named():
+    registry = aliased(("first", "one", "1st"), ("second", "two", "2nd", "other"))
+    assert validate_toolset(registry, "1st")
+    assert resolve_toolset(registry, "other") == resolve_toolset(registry, "second") == ("two",)
+    assert selected(registry, enabled_toolsets=["first", "2nd"], disabled_toolsets=["other"]) == ("one",)
+
+
+def test_an_alias_is_recorded_under_the_name_of_its_toolset():
+    registry = aliased(("first", "one", "1st"))
+    assert select_tools(registry, enabled_toolsets=["1st", "first"]).drawn == ("first",)
+
+
+@pytest.mark.parametrize(
+    ("toolsets", "name"),
+    [
+        ((("first", "one", "both"), ("second", "two", "both")), "both"),
+        ((("first", "one", "second"), ("second", "two")), "second"),
+        ((("first", "one", "own"),), "own"),
+    ],
+)
+def test_a_name_of_two_toolsets_is_an_error_that_names_both(toolsets, name):
+    with pytest.raises(AmbiguousComponentError, match=f"'{name}' is a name of 2 toolsets: first, (second|own)"):
+        select_tools(aliased(*toolsets), enabled_toolsets=[name])
+
+
+def test_an_alias_that_is_another_toolsets_name_leaves_that_one_its_qualified_name(site, load):
+    declare = (
+        "@hookimpl\ndef hermes_toolsets():\n    return [ToolsetSpec(name='web_tools', summary='', tools=('mine',))]"
+    )
+    plugin = site.install("acme-web", declare)
+    registry = load(plugin, "hermes-tools")
+    with pytest.raises(AmbiguousComponentError, match="'web_tools' is a name of 2 toolsets: web, web_tools"):
+        resolve_toolset(registry, "web_tools")
+    assert resolve_toolset(registry, "acme-web:web_tools") == ("mine",)
+    assert resolve_toolset(registry, "web") == ("web_search", "web_extract")
+
+
+def test_a_toolset_that_two_plugins_declare_is_reached_by_its_qualified_name(site, load):
+    declare = "@hookimpl\ndef hermes_toolsets():\n    return [ToolsetSpec(name='web', summary='', tools=('mine',))]"
+    registry = load(site.install("acme-web", declare), "hermes-tools")
+    with pytest.raises(AmbiguousComponentError, match="write acme-web:web in place of web"):
+        select_tools(registry, enabled_toolsets=["web"])
+    assert resolve_toolset(registry, "acme-web:web") == ("mine",)
 
 
 def test_includes_are_followed():
@@ -255,16 +329,14 @@ def hermes_tools():
 async def test_a_tool_whose_requirement_is_missing_is_skipped_with_the_reason(tmp_path):
     plugin = tmp_path / "acme_tools.py"
     plugin.write_text(PLUGIN)
-    registry = load_plugins(
-        PluginSettings(allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=(str(plugin),)), environ={}
-    )
+    registry = load_plugins(PluginSettings(allow=("hermes-sandbox", "hermes-tools"), extra=(str(plugin),)), environ={})
     chosen = select_tools(registry, enabled_toolsets=["acme"])
     assert chosen.names == ("mail", "one")
     assert any(reason.startswith("needy: ") and "ACME_KEY" in reason for reason in chosen.skipped)
     assert set(select_tools(registry, enabled_toolsets=["all"]).names) >= {*CORE, "todo", "one"}
     assert "mail" not in select_tools(registry, enabled_toolsets=["all"]).names
     available = load_plugins(
-        PluginSettings(allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=(str(plugin),)),
+        PluginSettings(allow=("hermes-sandbox", "hermes-tools"), extra=(str(plugin),)),
         environ={"ACME_KEY": "x"},
     )
     assert "needy" in select_tools(available, enabled_toolsets=["acme"]).names
@@ -274,9 +346,7 @@ async def test_a_tool_that_two_plugins_declare_fails_only_when_it_is_meant(tmp_p
     for name in ("acme_first", "acme_second"):
         (tmp_path / f"{name}.py").write_text(PLUGIN)
     extra = tuple(str(tmp_path / f"{name}.py") for name in ("acme_first", "acme_second"))
-    registry = load_plugins(
-        PluginSettings(allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=extra), environ={}
-    )
+    registry = load_plugins(PluginSettings(allow=("hermes-sandbox", "hermes-tools"), extra=extra), environ={})
     assert select_tools(registry).names == CORE
     with pytest.raises(AmbiguousComponentError):
         select_tools(registry, enabled_toolsets=["all"])

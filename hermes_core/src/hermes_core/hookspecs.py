@@ -58,6 +58,11 @@ def hermes_toolsets() -> Iterable[specs.ToolsetSpec]:
 
 
 @hookspec
+def hermes_toolset_distributions() -> Iterable[specs.ToolsetDistributionSpec]:
+    """Declare distributions, toolsets with the probability that a group is offered each; they have no target."""
+
+
+@hookspec
 def hermes_task_sources() -> Iterable[specs.TaskSourceSpec]:
     """Declare readers of task files and folders; each target gives a `contracts.task.TaskSource`."""
 

@@ -29,6 +29,11 @@ def require_inner_path(path: str) -> None:
         raise ValueError(f"expected a relative path below the workspace, without '.' or '..', got {path!r}")
 
 
+def _require_name(name: str) -> None:
+    if not name or not all(c.isalnum() or c in _NAME_EXTRA for c in name):
+        raise ValueError(f"expected a component name of letters, digits and '_-.+', got {name!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What every declared thing has: a name, one line for people, and the interface level it was written for."""
@@ -38,8 +43,7 @@ class Declaration:
     api: int = API_LEVEL
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in _NAME_EXTRA for c in self.name):
-            raise ValueError(f"expected a component name of letters, digits and '_-.+', got {self.name!r}")
+        _require_name(self.name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the declaration as plain JSON values; sets become sorted lists."""
@@ -148,10 +152,40 @@ class VerifierSpec(ComponentSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsetSpec(Declaration):
-    """A named set of tools; `includes` names other toolsets. Tools that are not installed are skipped and recorded."""
+    """A named set of tools; `includes` names other toolsets. Tools that are not installed are skipped and recorded.
+
+    `aliases` are other names of it, accepted wherever its own is; what is recorded has its own.
+    """
 
     tools: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        Declaration.__post_init__(self)
+        for alias in self.aliases:
+            _require_name(alias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsetDistributionSpec(Declaration):
+    """Toolsets with the probability, in percent, that a group of rollouts is offered each.
+
+    Each is drawn by itself, in the order of `percentages`: the same seed draws others where the order is another.
+    """
+
+    percentages: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        Declaration.__post_init__(self)
+        if not self.percentages:
+            raise ValueError(f"toolset distribution {self.name!r}: expected at least one toolset, got none")
+        for toolset, percent in self.percentages.items():
+            if type(percent) is not int or not 0 <= percent <= 100:
+                raise ValueError(
+                    f"toolset distribution {self.name!r}: expected a whole number from 0 to 100 for {toolset!r}, "
+                    f"got {percent!r}"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,7 @@ from hermes_atropos.command import parse
 from hermes_core.contracts.errors import PluginError
 from hermes_tokens import ChatTokenizer
 
-PLUGINS = (
-    '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
-    '"hermes-runner"]}'
-)
+PLUGINS = '{"allow": ["hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"]}'
 AWK = call_of("terminal", command="awk '{s+=$1} END {print s}' numbers.txt > sum.txt")
 
 

@@ -158,10 +158,7 @@ def arguments(tmp_path, **fields):
         "data_path_to_save_groups": str(tmp_path / "g.jsonl"),
         "total_steps": 1,
         "tool_call_parser": "None",
-        "plugins": (
-            '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
-            '"hermes-runner"]}'
-        ),
+        "plugins": ('{"allow": ["hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"]}'),
         **fields,
     }
     return [word for name, value in values.items() for word in (f"--env.{name}", str(value))]

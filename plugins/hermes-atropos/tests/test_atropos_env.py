@@ -397,7 +397,6 @@ async def test_a_secret_that_an_engine_repeats_is_in_nothing_that_an_environment
     settings = {
         "plugins": {
             "allow": [
-                "hermes-agent-core",
                 "hermes-sandbox",
                 "hermes-tools",
                 "hermes-models",

@@ -220,7 +220,6 @@ async def test_a_parser_that_is_not_installed_is_an_error_that_says_where_it_is(
             tool_call_parser="hermes",
             plugins={
                 "allow": [
-                    "hermes-agent-core",
                     "hermes-sandbox",
                     "hermes-tools",
                     "hermes-models",

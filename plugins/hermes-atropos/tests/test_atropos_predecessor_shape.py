@@ -23,7 +23,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_tokens import ChatTokenizer
 
 PLUGINS = (
-    '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
+    '{"allow": ["hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
     '"hermes-runner"], "extra": ["atropos_components"]}'
 )
 

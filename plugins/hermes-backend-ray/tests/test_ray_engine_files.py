@@ -20,7 +20,6 @@ MESSAGES = ({"role": "user", "content": "do it"},)
 def known():
     return registry(
         allow=(
-            "hermes-agent-core",
             "hermes-sandbox",
             "hermes-tools",
             "hermes-models",

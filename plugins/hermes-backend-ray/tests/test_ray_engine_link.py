@@ -40,9 +40,7 @@ PLACE = {"name": "ray", "worker": "w1", "node": "n1"}
 
 @pytest.fixture(scope="module")
 def known():
-    return registry(
-        allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner")
-    )
+    return registry(allow=("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"))
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ async def test_the_oracle_plays_the_solutions_of_a_task_file_and_says_what_it_le
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MAIN, "oracle", "--tasks", str(tasks), "--mistake-rate", "0",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "HERMES_PLUGINS": "hermes-agent-core,hermes-runner"},
+        env={**os.environ, "HERMES_PLUGINS": "hermes-runner"},
     )  # fmt: skip
     try:
         line = (await process.stdout.readline()).decode()

@@ -16,7 +16,7 @@ def registry():
     from hermes_core.discovery import PluginSettings, load_plugins
 
     settings = PluginSettings(
-        allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"),
+        allow=("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"),
         extra=("rollout_components",),
         strict=True,
     )

@@ -16,7 +16,7 @@ from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_runner.config import RunConfig
 from hermes_runner.run.run import Run, execute
 
-ALLOWED = ("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner")
+ALLOWED = ("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner")
 GC = "→ hermes-core sandboxes gc removes what is left, once it can be reached; with --all what has no lease, too"
 
 

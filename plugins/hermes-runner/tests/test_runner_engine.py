@@ -19,9 +19,7 @@ KEPT = ("rollout_id", "seed", "index", "reward", "stop_reason", "attempt", "turn
 def with_engines():
     extra = ("rollout_components", "engine_components")
     return load_plugins(
-        PluginSettings(
-            allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"), extra=extra
-        ),
+        PluginSettings(allow=("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"), extra=extra),
         environ={},
     )
 

@@ -27,9 +27,7 @@ from hermes_sandbox.backends import Lease
 def registry():
     extra = ("rollout_components", "keyed_components")
     return load_plugins(
-        PluginSettings(
-            allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"), extra=extra
-        ),
+        PluginSettings(allow=("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"), extra=extra),
         environ={},
     )
 

@@ -122,7 +122,7 @@ async def test_a_task_may_begin_with_any_conversation(
 
 
 async def test_without_the_models_that_play_no_task_is_to_blame() -> None:
-    allowed = ("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-runner")
+    allowed = ("hermes-sandbox", "hermes-tools", "hermes-runner")
     async with Runtime(load_plugins(PluginSettings(allow=allowed), environ={})) as runtime:
         with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models brings it"):
             await check_task(task(), runtime)

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_core.cli import main
 
-PLUGINS = "hermes-agent-core,hermes-sandbox"
+PLUGINS = "hermes-sandbox"
 
 
 @pytest.fixture

@@ -16,9 +16,7 @@ def command(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
     def run(*words):
-        status = main(
-            ["-p", "telling_backends", *words], environ={"HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox"}
-        )
+        status = main(["-p", "telling_backends", *words], environ={"HERMES_PLUGINS": "hermes-sandbox"})
         out, err = capsys.readouterr()
         assert status == 0, err
         return out

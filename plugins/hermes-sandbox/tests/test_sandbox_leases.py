@@ -50,7 +50,7 @@ def sandboxes(capsys, action, leases, *more):
     options = json.dumps({"root_dir": str(leases.parent)})
     words = ["sandboxes", action, "--json", "--lease-dir", str(leases), "--backend-options", options, *more]
     # With --all every backend looks for what dead owners left; that of other backends is not this test's.
-    status = main(words, environ={"HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox"})
+    status = main(words, environ={"HERMES_PLUGINS": "hermes-sandbox"})
     return status, json.loads(capsys.readouterr().out)
 
 

@@ -91,7 +91,7 @@ OWNER = textwrap.dedent(
     asyncio.run(main())
     """
 )
-PLUGINS = {"HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox"}
+PLUGINS = {"HERMES_PLUGINS": "hermes-sandbox"}
 """With --all every backend looks for what dead owners left; that of other backends is not these tests'."""
 PHASES = [
     "before the lease",

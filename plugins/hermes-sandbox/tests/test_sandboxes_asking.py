@@ -42,7 +42,7 @@ def command(book, capsys, notes):
     def call(*words, options=None):
         argv = ["-p", "asking_backends", "sandboxes", *words, "--lease-dir", str(book.directory)]
         argv += [] if options is None else ["--backend-options", json.dumps(options)]
-        status = main(argv, environ={"HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox"})
+        status = main(argv, environ={"HERMES_PLUGINS": "hermes-sandbox"})
         return status, *capsys.readouterr()
 
     return call

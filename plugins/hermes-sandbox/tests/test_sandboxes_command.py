@@ -40,7 +40,7 @@ def command(book, capsys):
         given = json.dumps(options or {"root_dir": str(book.directory.parent)})
         argv = ["sandboxes", *words, "--lease-dir", str(book.directory), "--backend-options", given]
         # What other backends find on this machine is not these tests'.
-        status = main(argv, environ={"HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox"})
+        status = main(argv, environ={"HERMES_PLUGINS": "hermes-sandbox"})
         return status, *capsys.readouterr()
 
     return call

@@ -23,7 +23,5 @@ def registry():
     """The core's own plugin and the local one of the tests; nothing else that is installed."""
     from hermes_core.discovery import PluginSettings, load_plugins
 
-    settings = PluginSettings(
-        allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=("rollout_components",), strict=True
-    )
+    settings = PluginSettings(allow=("hermes-sandbox", "hermes-tools"), extra=("rollout_components",), strict=True)
     return load_plugins(settings, environ={})

@@ -23,7 +23,7 @@ def seen():
 @pytest.fixture
 def observed_registry(seen):
     settings = PluginSettings(
-        allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"),
+        allow=("hermes-sandbox", "hermes-tools"),
         extra=("rollout_components", "process_observer"),
         strict=True,
     )

@@ -11,7 +11,6 @@ def registry():
     return load_plugins(
         PluginSettings(
             allow=(
-                "hermes-agent-core",
                 "hermes-sandbox",
                 "hermes-tools",
                 "hermes-models",

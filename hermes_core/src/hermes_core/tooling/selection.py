@@ -12,8 +12,15 @@ from hermes_core.discovery import Registry
 from hermes_core.discovery.components.suggestions import package_for
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.distributions import draw_toolsets
-from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
-from hermes_core.tooling.toolsets import resolve_toolset, tool_specs, validate_toolset, walk
+from hermes_core.tooling.toolsets import (
+    ALL_NAMES,
+    is_declared,
+    resolve_toolset,
+    tool_specs,
+    toolset_name,
+    validate_toolset,
+    walk,
+)
 
 DEFAULT_TOOLSETS = ("terminal", "file")
 """Offered when a run names nothing."""
@@ -50,7 +57,7 @@ def select_tools(
     `enabled_toolsets` may also name single tools; an empty sequence offers none. `all` never includes a tool with
     external side effects. `seed` is the group's, used for the draw alone.
     """
-    drawn = _draw(enabled_toolsets, distribution, seed)
+    drawn = _draw(registry, enabled_toolsets, distribution, seed)
     chosen, skipped = _find_installed(registry, drawn)
     if drawn and not chosen:
         raise _nothing_left(registry, drawn, skipped)
@@ -65,7 +72,7 @@ def select_tools(
     return ToolSelection(specs=kept, schemas=schemas, drawn=drawn, skipped=tuple(skipped))
 
 
-def _draw(enabled: Sequence[str] | None, distribution: str | None, seed: int) -> tuple[str, ...]:
+def _draw(registry: Registry, enabled: Sequence[str] | None, distribution: str | None, seed: int) -> tuple[str, ...]:
     if enabled is not None and distribution is not None:
         raise ConfigError(
             f"enabled_toolsets ({', '.join(enabled)}) and distribution ({distribution!r}) exclude each other",
@@ -73,9 +80,10 @@ def _draw(enabled: Sequence[str] | None, distribution: str | None, seed: int) ->
         )
     if distribution is not None:
         # Seeded by text: neighbouring group seeds give independent draws, on every Python version the same.
-        return draw_toolsets(distribution, random.Random(f"{distribution}/{seed}"))  # noqa: S311 - a draw, not a secret
+        rng = random.Random(f"{distribution}/{seed}")  # noqa: S311 - a draw, not a secret
+        return draw_toolsets(registry, distribution, rng)
     names = DEFAULT_TOOLSETS if enabled is None else _names("enabled_toolsets", enabled)
-    return tuple(dict.fromkeys(LEGACY_NAMES.get(name, name) for name in names))
+    return tuple(dict.fromkeys(toolset_name(registry, name) for name in names))
 
 
 def _names(key: str, names: Sequence[str] | None) -> Sequence[str]:
@@ -126,9 +134,10 @@ def _absent(name: str, tools: list[str], installed: frozenset[str]) -> list[str]
 
 
 def _outside(registry: Registry, name: str, tools: list[str]) -> list[str]:
-    if name in ALL_NAMES or name not in registry.names("toolset"):
+    if name in ALL_NAMES or not is_declared(registry, name):
         return []
-    strangers = [spec.name for spec in tool_specs(registry) if spec.toolset == name and spec.name not in tools]
+    bare = name.rpartition(":")[2]
+    strangers = [spec.name for spec in tool_specs(registry) if spec.toolset == bare and spec.name not in tools]
     return [f"{tool}: says it is of toolset {name}, which does not list it; name the tool" for tool in strangers]
 
 

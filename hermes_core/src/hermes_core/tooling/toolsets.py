@@ -4,28 +4,56 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
-from hermes_core.discovery import Registry
+from hermes_core.discovery import Registry, package_for
+from hermes_core.discovery.components.lookup_errors import how_to_get
 from hermes_core.nearest import did_you_mean
 from hermes_core.specs import ToolsetSpec, ToolSpec
-from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
+
+ALL_NAMES: Final = frozenset({"all", "*"})
+"""Asks for every installed tool without external side effects; never a default."""
 
 
 def validate_toolset(registry: Registry, name: str) -> bool:
-    """Tell whether a name, current or legacy, is a toolset."""
-    name = LEGACY_NAMES.get(name, name)
-    return name in ALL_NAMES or name in registry.names("toolset") or name in _group_by_toolset(registry)
+    """Tell whether a name is a toolset's, its aliases included."""
+    name = toolset_name(registry, name)
+    return name in ALL_NAMES or is_declared(registry, name) or name in _group_by_toolset(registry)
+
+
+def is_declared(registry: Registry, name: str) -> bool:
+    """Tell whether a plugin declares a toolset of this name, which may have a plugin in front."""
+    return name.rpartition(":")[2] in registry.names("toolset")
+
+
+def toolset_name(registry: Registry, name: str) -> str:
+    """Return the name of the toolset that an alias means, and any other name as it is.
+
+    An alias of several toolsets, or one that is a toolset's own name too, is an `AmbiguousComponentError`.
+    """
+    owners = [spec.name for spec in _toolset_specs(registry) if name in spec.aliases]
+    if not owners:
+        return name
+    if is_declared(registry, name) or name in _group_by_toolset(registry):
+        owners.append(name)
+    meant = sorted(set(owners))
+    if len(meant) > 1:
+        raise AmbiguousComponentError(
+            f"{name!r} is a name of {len(meant)} toolsets: {', '.join(meant)}",
+            hint="name the toolset itself, as PLUGIN:TOOLSET where needed, or leave a plugin out: -p no:PLUGIN",
+        )
+    return meant[0]
 
 
 def toolset(registry: Registry, name: str) -> ToolsetSpec:
-    """Return a toolset by its current or legacy name; an unknown one is a `ConfigError` with near names.
+    """Return a toolset by its name or an alias; an unknown one is a `ConfigError` with near names.
 
     A declared list is exact: a further plugin whose tool names the same toolset does not join it, so that installing a
     package never changes what a run offers. A toolset that is only named by tools consists of those.
     """
-    name = LEGACY_NAMES.get(name, name)
-    if name in registry.names("toolset"):
+    name = toolset_name(registry, name)
+    if is_declared(registry, name):
         spec = registry.spec("toolset", name)
         assert isinstance(spec, ToolsetSpec)
         return spec
@@ -61,6 +89,14 @@ def tool_specs(registry: Registry) -> Iterator[ToolSpec]:
             yield spec
 
 
+def _toolset_specs(registry: Registry) -> Iterator[ToolsetSpec]:
+    for name in registry.names("toolset"):
+        with contextlib.suppress(AmbiguousComponentError):
+            spec = registry.spec("toolset", name)
+            assert isinstance(spec, ToolsetSpec)
+            yield spec
+
+
 def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for spec in tool_specs(registry):
@@ -70,6 +106,12 @@ def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
 
 def _unknown(registry: Registry, name: str) -> ConfigError:
     known = sorted({*registry.names("toolset"), *_group_by_toolset(registry), "all"})
-    near = [*known, *LEGACY_NAMES, *registry.names("tool")]
-    hint = did_you_mean(name, near, otherwise="run: hermes-core plugins list", most=3, cutoff=0.5)
+    package = package_for("toolset", name)
+    aliases = [alias for spec in _toolset_specs(registry) for alias in spec.aliases]
+    near = [*known, *aliases, *registry.names("tool")]
+    hint = (
+        did_you_mean(name, near, otherwise="run: hermes-core plugins list", most=3, cutoff=0.5)
+        if package is None
+        else how_to_get(package, registry.plugins)
+    )
     return ConfigError(f"unknown toolset {name!r}; known are {', '.join(known)}", hint=hint)

@@ -9,7 +9,7 @@ from hermes_core.contracts.model import ModelReply, RequestedCall
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
 
 PLUGINS = {
-    "allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"],
+    "allow": ["hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"],
     "extra": ["rollout_components", "atropos_components"],
 }
 """The core's own plugin and those of the tests; the parser of the default is another package's."""

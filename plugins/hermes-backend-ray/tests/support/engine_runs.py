@@ -23,7 +23,6 @@ EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"
 sys.path.append(str(ROOT / "plugins" / "hermes-tokens" / "tests" / "support"))
 
 PLUGINS = (
-    "hermes-agent-core",
     "hermes-sandbox",
     "hermes-tools",
     "hermes-models",

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 STANDARD = (
-    "hermes_core.plugin",
     "hermes_sandbox.plugin",
     "hermes_tools.plugin",
     "hermes_models.plugin",
@@ -21,7 +20,7 @@ STANDARD = (
 def isolated_registry(*modules: str, core: bool = True) -> Registry:
     """Build a registry of the named plugin modules, strictly, without looking at installed plugins.
 
-    Those of the core and of the packages that a rollout is made of are there unless `core` is false: a tool needs a
+    Those of the packages that a rollout is made of are there unless `core` is false: a tool needs a
     sandbox to run in.
     """
     from hermes_core.discovery import PluginSettings, load_plugins

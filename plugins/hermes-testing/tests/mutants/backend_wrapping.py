@@ -57,7 +57,7 @@ class Backend:
 class Local(Impatient):
     """A mutant of the local backend."""
 
-    plugin, component = "hermes_core.plugin", "local"
+    plugin, component = "hermes_sandbox.plugin", "local"
     backend_class, sandbox_class = Backend, Passing
     crowd = 3
 

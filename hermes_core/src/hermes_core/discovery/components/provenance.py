@@ -15,10 +15,9 @@ from hermes_core.discovery.installation.records import FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
-    """Return one entry per plugin of the components, sorted by id; the core is always included."""
-    # Recorded whether or not its plugin is admitted.
+    """Return one entry per plugin of the components, sorted by id, and one of the core."""
     version = installed_version(CORE_DISTRIBUTION) or __version__
-    core = FoundPlugin(distribution=CORE_DISTRIBUTION, version=version, name="core", value="hermes_core.plugin")
+    core = FoundPlugin(distribution=CORE_DISTRIBUTION, version=version, name="core", value="hermes_core")
     entries = {core.id: _entry(core)}
     used: dict[str, set[str]] = {core.id: set()}
     for component in components:

@@ -18,11 +18,21 @@ _PARSERS: Final = (
 _VERIFIERS: Final = (
     "exit_code file_content pytest script exact_match regex_match numeric_match json_schema weighted gated"
 )
+_TOOLSETS: Final = (
+    "terminal file todo web search vision image_gen browser moa skills memory session_search code_execution delegation "
+    "clarify tts cronjob rl debugging safe filesystem terminal_stateful sandbox default full"
+)
+_DISTRIBUTIONS: Final = (
+    "default image_gen research science development safe balanced minimal terminal_only terminal_web creative "
+    "reasoning browser_use browser_only browser_tasks terminal_tasks mixed_tasks"
+)
 
 _PACKAGES: Final = {
     "hermes-sandbox": {"backend": "local", "lease_store": "files", "cli_command": "doctor sandboxes"},
     "hermes-tools": {
         "service": "processes",
+        "toolset": _TOOLSETS,
+        "toolset_distribution": _DISTRIBUTIONS,
         "tool": "terminal process read_file write_file patch search_files todo terminal_stateful tmux",
     },
     "hermes-models": {"model": "chat oracle nop", "cli_command": "serve-model"},

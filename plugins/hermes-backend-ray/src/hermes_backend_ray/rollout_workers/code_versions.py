@@ -26,7 +26,7 @@ def loaded_code(plugins: Iterable[PluginRecord]) -> dict[str, str]:
     digests: dict[str, str] = {}
     found = {CORE_DISTRIBUTION: f"{__version__} (code {_digest_of({'hermes_core'}, digests)})"}
     for record in plugins:
-        if record.state is PluginState.LOADED and record.found.distribution != CORE_DISTRIBUTION:
+        if record.state is PluginState.LOADED:
             own = [] if record.found.path is None else [_digest([("", Path(record.found.path))])]
             code = _combine([*own, _digest_of(set(_modules(record)), digests)])
             found[record.id] = f"{record.found.version} (code {code})".lstrip()
