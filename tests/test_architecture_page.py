@@ -71,9 +71,7 @@ def test_every_test_that_the_page_names_exists_once():
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
 def test_every_file_of_a_hook_s_row_holds_its_name(hook: hook_map.Hook):
     """A hook that declares components is called by its row in the table of kinds."""
-    calls = [
-        hook_map.KINDS if path == hook_map.LOADER and hook.name != "hermes_configured" else path for path in hook.calls
-    ]
+    calls = [hook_map.KINDS if path == hook_map.LOADER else path for path in hook.calls]
     files = [hook_map.HOOKSPECS, *calls, *hook.implementations[:1], *hook.tests[:1]]
     assert calls
     assert hook.tests

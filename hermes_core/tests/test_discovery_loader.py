@@ -37,13 +37,12 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
         ("def (", "SyntaxError"),
         ("@hookimpl\ndef hermes_tools():\n    raise ValueError('no')", "ValueError: no"),
         ("@hookimpl\ndef hermes_tools():\n    import sys; sys.exit()", "sys.exit(None)"),
-        ("@hookimpl\ndef hermes_configured(settings):\n    raise KeyError('x')", "KeyError: 'x'"),
         (
             "@hookimpl\ndef hermes_toolz():\n    return []",
             "did you mean 'hermes_tools'",
         ),
         ("@hookimpl\nasync def hermes_tools():\n    return []", "coroutine function; hooks are called synchronously"),
-        ("@hookimpl\nasync def hermes_configured(settings):\n    pass", "coroutine function"),
+        ("@hookimpl\nasync def hermes_rollout_started(event):\n    pass", "coroutine function"),
         ("@hookimpl\nasync def hermes_tools():\n    yield 1", "coroutine function"),
         ("async def f(): ...\n@hookimpl\ndef hermes_tools():\n    return f()", "returned an awaitable"),
         ("@hookimpl\ndef hermes_tools(color):\n    return []", "can not be found in the hookspec"),
@@ -170,24 +169,6 @@ def test_declarations_may_come_from_a_generator_and_a_subset_of_arguments(site, 
     registry = load(plugin)
     assert registry.names("sink") == ("s",)
     assert registry.parser_for("any") == "hermes"
-
-
-def test_every_plugin_is_told_its_settings_before_it_is_asked(site, load):
-    plugin = site.install(
-        "acme-conf",
-        """
-        order = []
-        @hookimpl
-        def hermes_configured(settings):
-            order.append(settings)
-        @hookimpl
-        def hermes_sinks():
-            order.append("sinks")
-            return []
-        """,
-    )
-    registry = load(plugin)
-    assert sys.modules[site.module("acme_conf")].order == [registry.settings, "sinks"]
 
 
 def test_loading_twice_gives_two_equal_registries_that_share_nothing(site, load):

@@ -13,7 +13,7 @@ from hermes_core.discovery.hooks import HookManager
 from hermes_core.discovery.kinds import KINDS
 
 HOOKS = {name: function for name, function in vars(hookspecs).items() if hasattr(function, "hermes_core_spec")}
-CHOICES = {"hermes_configured", "hermes_parser_for", "hermes_run_backends"}
+QUESTIONS = {"hermes_parser_for", "hermes_run_backends"}
 EVENTS = {name for name, function in HOOKS.items() if list(inspect.signature(function).parameters) == ["event"]}
 
 
@@ -22,7 +22,7 @@ def test_every_hook_has_a_docstring_that_says_when_it_is_called(name):
     text = inspect.getdoc(HOOKS[name])
     assert text
     # For declarations and events the page says it at its top.
-    assert re.search(r"[Cc]alled|once|^Declare |^Observe ", text)
+    assert re.search(r"[Cc]alled|^Declare |^Observe ", text)
     assert text.partition("\n")[0].endswith(".")
 
 
@@ -38,7 +38,7 @@ def test_every_hook_is_prefixed_and_synchronous():
 
 
 def test_every_kind_has_its_hook_and_every_declaration_hook_its_kind():
-    assert {kind.hook for kind in KINDS.values()} == set(HOOKS) - EVENTS - CHOICES
+    assert {kind.hook for kind in KINDS.values()} == set(HOOKS) - EVENTS - QUESTIONS
 
 
 def test_every_spec_of_the_specs_module_is_a_kind():

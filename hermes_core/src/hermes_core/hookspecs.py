@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from hermes_core import specs
     from hermes_core.contracts import events, sandbox
-    from hermes_core.contracts.plugin_settings import PluginSettings
 
 hookspec = pluggy.HookspecMarker("hermes_core")
 hookimpl = pluggy.HookimplMarker("hermes_core")
@@ -111,11 +110,6 @@ def hermes_run_backends(config: Path) -> sandbox.RunBackends | None:
     Called by commands that look at backends without a run, as `doctor --config` does. A `HermesError` says what is
     wrong with the file; it counts where no other plugin answers.
     """
-
-
-@hookspec(historic=True)
-def hermes_configured(settings: PluginSettings) -> None:
-    """Receive the plugin settings once, when the registry is built; plugins registered later still receive it."""
 
 
 @hookspec

@@ -68,7 +68,6 @@ def _warn(record: PluginRecord) -> None:
 def load_plugins_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:
     """Build a registry whatever fails; for commands that report failures."""
     manager = HookManager()
-    manager.hook.hermes_configured.call_historic(kwargs={"settings": settings})
     records = [
         _load(record.found, manager) if record.state is PluginState.FOUND else record
         for record in find_plugins(settings)
