@@ -54,7 +54,7 @@ def _read(node: ast.FunctionDef) -> Hook:
         name=node.name,
         told=re.split(r"[;.](?:\s|$)", told, maxsplit=1)[0],
         calls=(LOADER,) if is_declaring else tuple(_callers(node.name)),
-        contract=_contract(node, told),
+        contract=_contract(node),
         implementations=tuple(_implementations(node.name)),
         tests=tuple(_tests(node.name)),
     )
@@ -73,11 +73,9 @@ def _kinds() -> Mapping[str, str | None]:
     return {ast.literal_eval(row.args[2]): protocol for row, protocol in zip(rows, protocols, strict=True)}
 
 
-def _contract(node: ast.FunctionDef, told: str) -> tuple[Path, str] | None:
-    """Return what `kinds.py` says, or the docstring, or else the type of the event or of the answer."""
+def _contract(node: ast.FunctionDef) -> tuple[Path, str] | None:
+    """Return what `kinds.py` says, or else the type of the event or of the answer."""
     protocol = _kinds().get(node.name)
-    if protocol is None and (named := re.search(r"`(contracts\.[a-z_]+)\.(\w+)`", told)):
-        protocol = f"hermes_core.{named[1]}:{named[2]}"
     if protocol is None and node.name not in _kinds():
         protocol = next(_contract_types(node), None)
     if protocol is None:

@@ -99,7 +99,6 @@ def test_the_table_of_kinds_is_that_of_the_code():
     table = rows(page("plugins/README.md"), "kind")
     contracts = [kind.protocol or _NOTHING for kind in KINDS.values()]
     expected = [contract.removeprefix("hermes_core.contracts.").replace(":", ".") for contract in contracts]
-    expected[[*KINDS].index("service")] = "tool.RuntimeService"  # it is checked by its suite, not as it is loaded
     assert column(table, 0) == [*KINDS]
     assert column(table, 1) == [kind.hook for kind in KINDS.values()]
     assert column(table, 2) == [kind.spec.__name__ for kind in KINDS.values()]
@@ -111,7 +110,7 @@ def test_the_table_of_kinds_names_the_suite_and_the_page_of_each():
         [kind], [suite] = words(cells[0]), words(cells[4])
         assert getattr(getattr(hermes_testing, suite), "kind", kind) == kind
         name = re.search(r"\((\w+)\.md\)", cells[5])
-        assert PAGES[name[1]] == kind if name else kind in {"service", "lease_store"}
+        assert PAGES[name[1]] == kind if name else kind == "lease_store"
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -230,6 +229,15 @@ async def test_the_engine_plays_a_run(example, ran, tmp_path):
     engine = json.loads((tmp_path / "out" / "summary.json").read_text())["run"]["engine"]
     assert [line["reward"] for line in lines] == [1.0] * 3
     assert (engine["name"], engine["desks"]) == ("desks", 1)
+
+
+async def test_the_service_keeps_what_the_calls_of_one_rollout_share(example, ran):
+    calls = [{"tool": "remember", "arguments": {"text": text}} for text in ("red", "blue")]
+    task = {"prompt": "Remember.", "solution": calls, "enabled_toolsets": ["terminal", "remembering"]}
+    verifier = {"name": "exit_code", "options": {"command": "true"}}
+    lines = await ran(example("service"), *({**task, "id": key, "verifier": verifier} for key in "ab"))
+    answers = [[m["content"] for m in line["messages"] if m["role"] == "tool"] for line in lines]
+    assert answers == [["red", "red\nblue"]] * 2
 
 
 def test_the_command_prints_what_it_was_asked(tasks, tmp_path, capsys):

@@ -39,7 +39,7 @@ KINDS: Final = {
         Kind("task_source", specs.TaskSourceSpec, "hermes_task_sources", "hermes_core.contracts.task:TaskSource"),
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.events:Sink"),
         Kind("engine", specs.EngineSpec, "hermes_engines", "hermes_core.contracts.engine:RolloutEngine"),
-        Kind("service", specs.ServiceSpec, "hermes_runtime_services"),
+        Kind("service", specs.ServiceSpec, "hermes_runtime_services", "hermes_core.contracts.tool:RuntimeService"),
         Kind("lease_store", specs.LeaseStoreSpec, "hermes_lease_stores", "hermes_core.contracts.leases:LeaseStore"),
         Kind(
             "cli_command",

@@ -54,8 +54,10 @@ class Notes:
 
 
 class LacksAnEnd(Notes):
-    def aclose(self):
-        return super().aclose()
+    def __init__(self, runtime):
+        super().__init__(runtime)
+        # The loader looks at the class; only the suite sees what an object has in its place.
+        self.aclose = lambda: Notes.aclose(self)
 
 
 KEPT: dict[tuple[str, str], asyncio.Task[None]] = {}
