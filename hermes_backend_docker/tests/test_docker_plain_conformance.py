@@ -15,7 +15,6 @@ _NOT_OFFERED: Final = {
     "test_functions_survive": "a POSIX shell cannot print its functions",
     "test_aliases_survive": "no more than the directory and exported variables is kept",
     "test_state_survives_the_end_of_the_shell": "the test also asks for a function",
-    "test_output_merges_both_streams_in_order": "each stream is a pipe of its own, and nobody sees their order",
     "test_commands_are_taken_as_bash_would[bash_only]": "the image has no bash",
 }
 

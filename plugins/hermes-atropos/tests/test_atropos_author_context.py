@@ -107,6 +107,15 @@ async def test_call_tool_answers_a_call_that_fails_with_a_json_error(style, case
 
 
 @pytest.mark.parametrize("style", STYLES)
+async def test_terminal_answers_both_streams_in_the_order_of_their_writes(style):
+    async def use(do):
+        return (await do("terminal", "for i in {1..300}; do echo o$i; echo e$i >&2; done"))["output"]
+
+    expected = [f"{stream}{number}" for number in range(1, 301) for stream in "oe"]
+    assert (await played(use, style)).split() == expected
+
+
+@pytest.mark.parametrize("style", STYLES)
 async def test_a_reward_goes_on_after_a_tool_that_is_not_there(style):
     async def use(do):
         found = await do("web_search", "x")

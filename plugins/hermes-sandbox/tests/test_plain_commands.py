@@ -25,6 +25,30 @@ async def test_streams_stay_apart_and_exit_codes_are_the_shells(shell: str) -> N
         assert (await box.exec("echo 'unclosed")).exit_code == 2
 
 
+@pytest.mark.parametrize("limit", [1000, 65536])
+async def test_merged_streams_keep_the_exact_order_of_their_writes_and_one_limit(shell: str, limit: int) -> None:
+    writes = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo o$i; echo e$i >&2; done"
+    whole = "".join(f"o{number}\ne{number}\n" for number in range(1, 2001)).encode()
+    async with plain_sandbox(shell, output_limit=limit) as box:
+        for command in (writes, f"sh -c '{writes}'"):
+            result = await box.exec(command, merge_stderr=True)
+            assert (result.stderr, result.omitted_bytes) == (b"", max(0, len(whole) - 2 * limit))
+            assert result.stdout.startswith(whole[:limit])
+            assert result.stdout.endswith(whole[-limit:])
+            assert result.output.encode() == result.stdout
+
+
+async def test_merging_holds_for_one_call_and_a_repeat_has_the_streams_of_the_first(shell: str) -> None:
+    async with plain_sandbox(shell) as box:
+        merged = await box.exec("echo err >&2; echo out; set -u; : $none", execution_id="1", merge_stderr=True)
+        assert merged.output.startswith("err\nout\n")
+        assert "none" in merged.output
+        assert merged.stderr == b""
+        assert await box.exec("echo other", execution_id="1") == merged
+        apart = await box.exec("echo err >&2; echo out")
+        assert (apart.stdout, apart.stderr, apart.output) == (b"out\n", b"err\n", "out\nerr\n")
+
+
 async def test_a_command_is_taken_as_the_shell_would(shell: str) -> None:
     texts = {
         "cat <<'EOF'\n$HOME 'y'\nEOF": "$HOME 'y'\n",

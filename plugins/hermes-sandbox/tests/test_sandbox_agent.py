@@ -71,7 +71,7 @@ async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path)
     client = await opened(stream, tmp_path)
     body = b"echo $$ >pid; trap '' INT TERM HUP; (setsid sleep 300 &); sleep 300"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 10, "cwd": None, "env": {}}
-    running = asyncio.create_task(client.request(header, body))
+    running = asyncio.create_task(client.request({**header, "merge_stderr": True}, body))
     assert await eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
     await client.aclose()
     with pytest.raises(SandboxLostError):
@@ -86,7 +86,7 @@ async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
     client = await opened(stream, tmp_path)
     body = b"(setsid sleep 300 & echo $!)"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 4000, "cwd": None, "env": {}}
-    _, output = await client.request(header, body)
+    _, output = await client.request({**header, "merge_stderr": True}, body)
     orphan = read_process(int(output.split()[0]))
     assert orphan is not None
     assert orphan.parent == process.pid
@@ -110,7 +110,7 @@ async def test_an_agent_of_another_protocol_is_refused(tmp_path):
         "os.write(1, struct.pack('!II', len(h), 0) + h); os.read(0, 1)"
     )
     process, stream = await connected([sys.executable, "-c", program])
-    with pytest.raises(BackendError, match="protocol 2, got 99"):
+    with pytest.raises(BackendError, match=f"protocol {wire.PROTOCOL}, got 99"):
         await AgentClient.connect(stream, HELLO, timeout=60)
     await asyncio.to_thread(process.wait, 60)
 
@@ -147,7 +147,7 @@ async def test_state_that_lay_there_before_the_agent_started_is_not_its_session_
     said = []
     for body in (b"kill -9 $$", b"grep nothing /etc/passwd"):
         header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 99, "cwd": None}
-        said.append((await client.request({**header, "env": {}}, body))[1])
+        said.append((await client.request({**header, "env": {}, "merge_stderr": True}, body))[1])
     assert said == [b"", b""]
     await client.aclose()
     await asyncio.to_thread(process.wait, 60)

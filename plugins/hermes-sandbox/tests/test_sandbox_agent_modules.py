@@ -11,7 +11,7 @@ from importlib.util import module_from_spec
 import pytest
 
 from hermes_sandbox.agent.importer import Importer
-from hermes_sandbox.agent.wire import Decoder, encode
+from hermes_sandbox.agent.wire import PROTOCOL, Decoder, encode
 from hermes_sandbox.backends import PYTHON_FLAGS
 from hermes_sandbox.protocol import bootstrap
 from hermes_sandbox.protocol.bootstrap import agent_message, agent_sources
@@ -98,7 +98,7 @@ def test_what_lies_in_the_sandbox_is_not_taken_for_a_module_of_the_agent(tmp_pat
         (path / "__init__.py").write_text(f"raise SystemExit('{package} is taken for {name}')")
     # Without the flags that keep Python from looking there at all.
     answers, errors = run_agent(*PYTHON_FLAGS[3:], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
-    assert ([answer["ok"]["protocol"] for answer in answers], errors) == ([2], "")
+    assert ([answer["ok"]["protocol"] for answer in answers], errors) == ([PROTOCOL], "")
 
 
 def test_a_traceback_names_the_module_and_the_line(monkeypatch, form):

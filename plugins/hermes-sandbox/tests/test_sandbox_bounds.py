@@ -233,9 +233,8 @@ def open_folder(uid):
 async def run(slot, command, timeout=120, stdin=b"", cwd=None):
     text = command.encode()
     header = {"op": "exec", "command": len(text), "stdin": bool(stdin), "timeout": timeout, "limit": 9999, "cwd": cwd}
-    answer, output = await slot.request({**header, "env": {}}, text + stdin)
-    head, tail, _ = answer["streams"][2]
-    return answer["exit_code"], output[-(head + tail) :].decode()
+    answer, output = await slot.request({**header, "env": {}, "merge_stderr": True}, text + stdin)
+    return answer["exit_code"], output.decode()
 
 
 @as_root

@@ -41,6 +41,11 @@ async def test_a_failed_command_says_its_exit_code(executor: ToolExecutor) -> No
     assert result.metadata["exit_code"] == 3
 
 
+async def test_a_commands_output_is_both_streams_in_the_order_of_their_writes(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", terminal("for i in {1..300}; do echo o$i; echo e$i >&2; done"))
+    assert result.output.split() == [f"{stream}{number}" for number in range(1, 301) for stream in "oe"]
+
+
 async def test_a_command_that_could_start_no_process_is_told_the_sandboxs_limit(tmp_path: Path) -> None:
     backend = SandboxToolBackend(local_backend(tmp_path), owns_backend=True)
     await backend.start()

@@ -30,6 +30,11 @@ async def test_a_command_answers_output_exit_code_and_no_error(context):
     assert answer == {"output": " hello \noops", "exit_code": 3, "error": None, "failed": None}
 
 
+async def test_a_model_reads_both_streams_in_the_order_of_their_writes(context):
+    answer = await run(context, "for i in {1..300}; do echo o$i; echo e$i >&2; done")
+    assert answer["output"].split() == [f"{stream}{number}" for number in range(1, 301) for stream in "oe"]
+
+
 async def test_the_session_is_kept_between_calls(context):
     await run(context, "mkdir -p a/b && cd a/b && export COLOUR=blue")
     assert (await run(context, 'echo "$COLOUR ${PWD##*/}"'))["output"] == "blue b"

@@ -42,7 +42,7 @@ class SandboxSpec:
     lifetime: float = 3600.0
     """Idle seconds after which the sandbox ends; it is not idle during a call or while a process runs."""
     output_limit: int = 65536
-    """Bytes kept of each end (head and tail) of each output stream of a command."""
+    """Bytes kept of each end (head and tail) of each output stream of a command; merged streams are one."""
     user: str | None = None
     """The user that runs commands, as a name or uid[:gid] of the image; None leaves it to the backend."""
     as_image: bool = False
@@ -57,9 +57,9 @@ class ExecResult:
     """The result of a command.
 
     `exit_code` is bash's: 128+n after signal n, 124 after a timeout, 126 when `cwd` cannot be entered. Both streams
-    keep what they had before a timeout. `output` is the two merged in the order of the writes as far as the backend can
-    tell it, decoded with replacement. When `truncated`, the middle is missing and a line in the text says how much
-    (`omitted_bytes`, over both streams).
+    keep what they had before a timeout. `output` is `stdout` and then `stderr`, decoded with replacement. Each stream
+    has its own `SandboxSpec.output_limit`. When `truncated`, the middle of one is missing and a line in its place says
+    how much (`omitted_bytes`, over both streams). After `exec(…, merge_stderr=True)` all is in `stdout`.
     """
 
     exit_code: int
@@ -223,12 +223,14 @@ class Sandbox(Protocol):
         stdin: bytes | str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        merge_stderr: bool = False,
         execution_id: str | None = None,
     ) -> ExecResult:
         """Run a bash command in the session; cwd, exports, functions and aliases survive.
 
-        `cwd` and `env` apply to this call. One with the `execution_id` of an earlier call in this sandbox (the last 64
-        are known) runs nothing and returns its result.
+        `cwd` and `env` apply to this call. `merge_stderr` gives the command one pipe for both streams, so that their
+        writes keep their exact order. A call with the `execution_id` of an earlier one in this sandbox (the last 64 are
+        known) runs nothing and returns its result.
         """
         ...
 

@@ -16,7 +16,7 @@ async def set_up(task: Task, sandbox: Sandbox) -> None:
             raise TaskError(f"task {task.id!r}: file {file.path!r} cannot be placed: {error}") from error
     for command in task.setup:
         # In a subshell, so that exports and directory changes do not reach the model's session.
-        result = await sandbox.exec(f"(\n{command}\n)")
+        result = await sandbox.exec(f"(\n{command}\n)", merge_stderr=True)
         if result.exit_code != 0:
             tail = result.output[-500:].strip()
             raise TaskError(f"task {task.id!r}: setup {command!r} exited {result.exit_code}: {tail}")

@@ -43,7 +43,7 @@ async def opened(client, place, **fields):
 async def run(slot, command, **fields):
     text = command.encode()
     header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 120, "limit": 9999}
-    answer, output = await slot.request({**header, "cwd": None, "env": {}, **fields}, text)
+    answer, output = await slot.request({**header, "cwd": None, "env": {}, "merge_stderr": False, **fields}, text)
     head, tail, _ = answer["streams"][0]
     return answer["exit_code"], output[: head + tail].decode()
 

@@ -23,10 +23,110 @@ class TestMixesTheStreams(Local, Commands):
     caught_by = frozenset(
         {
             "test_a_repeated_execution_id_runs_nothing",
+            "test_a_repeated_execution_has_the_streams_of_the_first",
             "test_a_timeout_is_exit_code_124_with_what_was_printed",
+            "test_separate_streams_never_mix",
             "test_stdout_and_stderr_are_kept_apart",
         }
     )
+
+
+class _MergesAlways(Passing):
+    async def exec(self, command, **options):
+        return await self.inner.exec(command, **{**options, "merge_stderr": True})
+
+
+class TestMergesTheStreamsUnasked(Local, Commands):
+    sandbox_class = _MergesAlways
+    caught_by = frozenset(
+        {
+            "test_a_flood_on_both_streams_ends",
+            "test_a_repeated_execution_has_the_streams_of_the_first",
+            "test_a_repeated_execution_id_runs_nothing",
+            "test_a_timeout_is_exit_code_124_with_what_was_printed",
+            "test_output_is_stdout_and_then_stderr",
+            "test_separate_streams_never_mix",
+            "test_stdout_and_stderr_are_kept_apart",
+        }
+    )
+
+
+class _MergesAfterwards(Passing):
+    async def exec(self, command, *, merge_stderr=False, **options):
+        result = await self.inner.exec(command, **options)
+        if not merge_stderr:
+            return result
+        return replace(result, stdout=result.stdout + result.stderr, stderr=b"")
+
+
+class TestMergesTwoPipes(Local, Commands):
+    sandbox_class = _MergesAfterwards
+    caught_by = frozenset(
+        {
+            "test_a_repeated_execution_has_the_streams_of_the_first",
+            "test_merged_streams_have_one_limit",
+            "test_merged_streams_keep_the_order_of_their_writes",
+        }
+    )
+
+
+class _SwapsTwoWrites(Passing):
+    async def exec(self, command, *, merge_stderr=False, **options):
+        result = await self.inner.exec(command, merge_stderr=merge_stderr, **options)
+        lines = result.stdout.splitlines(keepends=True)
+        if not merge_stderr or len(lines) < 200:
+            return result
+        lines[100:102] = reversed(lines[100:102])
+        stdout = b"".join(lines)
+        return replace(result, stdout=stdout, output=stdout.decode())
+
+
+class TestMergesWithTwoWritesInTheWrongOrder(Local, Commands):
+    sandbox_class = _SwapsTwoWrites
+    caught_by = frozenset(
+        {
+            "test_merged_streams_have_one_limit",
+            "test_merged_streams_keep_the_order_of_their_writes",
+        }
+    )
+
+
+class _KeepsTheHeadOfMergedOutput(Passing):
+    async def exec(self, command, *, merge_stderr=False, **options):
+        result = await self.inner.exec(command, merge_stderr=merge_stderr, **options)
+        if not merge_stderr or not result.truncated:
+            return result
+        stdout = result.stdout[: len(result.stdout) // 2]
+        return replace(result, stdout=stdout, output=stdout.decode())
+
+
+class TestKeepsTheHeadOfMergedOutput(Local, Commands):
+    sandbox_class = _KeepsTheHeadOfMergedOutput
+    caught_by = frozenset({"test_merged_streams_have_one_limit"})
+
+
+class _TellsStderrFirst(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, output=(result.stderr + result.stdout).decode("utf-8", "replace"))
+
+
+class TestTellsStderrFirst(Local, Commands):
+    sandbox_class = _TellsStderrFirst
+    caught_by = frozenset(
+        {"test_a_timeout_is_exit_code_124_with_what_was_printed", "test_output_is_stdout_and_then_stderr"}
+    )
+
+
+class _RepeatsOnlyTheSameForm(Passing):
+    async def exec(self, command, *, execution_id=None, merge_stderr=False, **options):
+        name = execution_id and f"{execution_id} {merge_stderr}"
+        return await self.inner.exec(command, execution_id=name, merge_stderr=merge_stderr, **options)
+
+
+class TestTakesAnotherFormForAnotherExecution(Local, Commands):
+    sandbox_class = _RepeatsOnlyTheSameForm
+    caught_by = frozenset({"test_a_repeated_execution_has_the_streams_of_the_first"})
 
 
 class _DecodesOutput(Passing):
@@ -51,6 +151,7 @@ class TestCountsOmittedBytesWrong(Local, Commands):
     caught_by = frozenset(
         {
             "test_long_output_keeps_head_and_tail_and_counts_the_rest",
+            "test_merged_streams_have_one_limit",
             "test_output_of_200_megabytes_takes_little_memory",
         }
     )
@@ -138,7 +239,7 @@ class _HasNoClock(Passing):
 
 class TestTakesNoTime(Local, Commands):
     sandbox_class = _HasNoClock
-    caught_by = frozenset({"test_output_merges_both_streams_in_order"})
+    caught_by = frozenset({"test_a_result_tells_how_long_the_command_took"})
 
 
 class _PassesTheEnvironmentOn(Passing):
@@ -185,6 +286,7 @@ class TestCutsOutputWithoutAWord(Local, Commands):
         {
             "test_a_flood_on_both_streams_ends",
             "test_long_output_keeps_head_and_tail_and_counts_the_rest",
+            "test_merged_streams_have_one_limit",
             "test_output_of_200_megabytes_takes_little_memory",
             "test_output_without_end_ends_at_the_timeout",
         }
@@ -213,6 +315,7 @@ class TestRunsAnExecutionTwice(Local, Commands):
     caught_by = frozenset(
         {
             "test_a_repeat_of_a_running_execution_gets_its_answer",
+            "test_a_repeated_execution_has_the_streams_of_the_first",
             "test_a_repeated_execution_id_runs_nothing",
             "test_a_timed_out_execution_is_known_too",
             "test_the_last_64_executions_are_known",
@@ -227,7 +330,13 @@ class _NamedByTheCommand(Passing):
 
 class TestTakesTheCommandForTheExecution(Local, Commands):
     sandbox_class = _NamedByTheCommand
-    caught_by = frozenset({"test_other_execution_ids_are_other_executions", "test_the_last_64_executions_are_known"})
+    caught_by = frozenset(
+        {
+            "test_a_repeated_execution_has_the_streams_of_the_first",
+            "test_other_execution_ids_are_other_executions",
+            "test_the_last_64_executions_are_known",
+        }
+    )
 
 
 class _RemembersTwo(Passing):
@@ -302,7 +411,12 @@ class _RepeatsOnlyStdout(Passing):
 
 class TestRepeatsOnlyStdout(Local, Commands):
     sandbox_class = _RepeatsOnlyStdout
-    caught_by = frozenset({"test_a_repeated_execution_id_runs_nothing"})
+    caught_by = frozenset(
+        {
+            "test_a_repeated_execution_has_the_streams_of_the_first",
+            "test_a_repeated_execution_id_runs_nothing",
+        }
+    )
 
 
 class _DropsWhatItCannotSend(Passing):

@@ -67,6 +67,30 @@ class TestTimeoutOfALiveSessionLosesStderr(Local, LiveSessions):
     caught_by = frozenset({"test_a_live_session_survives_a_timeout"})
 
 
+class _MergesAfterwards(Passing):
+    async def exec(self, command, *, merge_stderr=False, **options):
+        result = await self.inner.exec(command, **options)
+        if not merge_stderr:
+            return result
+        return replace(result, stdout=result.stdout + result.stderr, stderr=b"")
+
+
+class TestMergesTwoPipesOfALiveSession(Local, LiveSessions):
+    sandbox_class = _MergesAfterwards
+    caught_by = frozenset({"test_a_live_session_merges_the_streams_of_single_calls"})
+
+
+class _MergesFromThenOn(Passing):
+    async def exec(self, command, *, merge_stderr=False, **options):
+        self.merges = merge_stderr or self.__dict__.get("merges", False)
+        return await self.inner.exec(command, merge_stderr=self.merges, **options)
+
+
+class TestMergesFromThenOnInALiveSession(Local, LiveSessions):
+    sandbox_class = _MergesFromThenOn
+    caught_by = frozenset({"test_a_live_session_merges_the_streams_of_single_calls"})
+
+
 class _LosesALiveSession(Passing):
     async def exec(self, command, **options):
         result = await self.inner.exec(command, **options)

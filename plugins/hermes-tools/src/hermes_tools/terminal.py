@@ -48,7 +48,7 @@ class TerminalTool:
             )
         if "\0" in command or "\0" in (workdir or ""):
             return _refusal("A command cannot hold a NUL character. Nothing was run.")
-        result = await context.sandbox.exec(command, timeout=timeout, cwd=workdir)
+        result = await context.sandbox.exec(command, timeout=timeout, cwd=workdir, merge_stderr=True)
         error = await _error(result, timeout, workdir, context)
         fields: dict[str, Any] = {
             "output": shorten_output(result),

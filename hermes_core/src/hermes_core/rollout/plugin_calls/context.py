@@ -60,7 +60,7 @@ class RolloutContext:
 
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
         """Run a command in the rollout's session, without the limits the model's own tool has."""
-        result = await self.sandbox.exec(command, timeout=timeout)
+        result = await self.sandbox.exec(command, timeout=timeout, merge_stderr=True)
         answer: dict[str, Any] = {"exit_code": result.exit_code, "output": result.output, "error": None}
         if result.timed_out:
             answer["error"] = f"Command timed out after {timeout:g} seconds"

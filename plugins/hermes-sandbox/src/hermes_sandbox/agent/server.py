@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from hermes_sandbox.agent.commands.session import COMMAND_FD
-from hermes_sandbox.agent.commands.write_order import hang_bell
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
 from hermes_sandbox.agent.operations import CALLS, STREAMS, UPLOADS, WAITS
@@ -63,9 +62,6 @@ class Server:
     def __init__(self, source: int, sink: int, *, shielded: bool) -> None:
         self.loop = Loop(source, sink)
         self._shielded = shielded
-        self._bell = hang_bell()
-        if self._bell is not None:
-            self._bell.serve(self.loop)
         self._decoder = Decoder()
         self._marker = ""
         self._ground = Slot(self.loop, 0, "", {})
@@ -229,7 +225,6 @@ class Server:
         if header["slot"] in self._slots:
             raise ValueError(f"slot {header['slot']} is open already")
         slot = Slot(self.loop, header["slot"], self._marker, header)
-        slot.bell = self._bell
         bind_slot(slot, header)
         if slot.sweep is not None and slot.identity is not None:
             self._sweeper.expect(slot.identity.uid)

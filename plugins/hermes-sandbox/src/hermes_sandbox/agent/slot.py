@@ -40,7 +40,6 @@ class Slot:
 
     def __init__(self, loop: Any, number: int, marker: str, request: Mapping[str, Any]) -> None:
         self.loop = loop
-        self.bell: Any = None
         self.number = number
         self.marker = f"{marker}.{number}"
         self.workspace: str = request.get("workspace", "/")

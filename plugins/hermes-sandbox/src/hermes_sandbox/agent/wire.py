@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 CHUNK = 1 << 18
 MAX_HEADER = 1 << 20
 MAX_BODY = 1 << 24

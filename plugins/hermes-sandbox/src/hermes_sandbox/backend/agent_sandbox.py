@@ -18,7 +18,7 @@ from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.egress.log import EgressLog
 from hermes_sandbox.protocol import transfers
 from hermes_sandbox.protocol.client import require_fits
-from hermes_sandbox.protocol.output import join_ends
+from hermes_sandbox.protocol.output import decode_streams, join_ends
 from hermes_sandbox.protocol.processes import AgentProcesses
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_sandbox.protocol.turns import in_turns
@@ -114,6 +114,7 @@ class AgentSandbox:
         stdin: bytes | str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        merge_stderr: bool = False,
         execution_id: str | None = None,
     ) -> ExecResult:
         """Run a bash command in the session; commands of one session run one after another.
@@ -137,6 +138,7 @@ class AgentSandbox:
             "limit": self._spec.output_limit,
             "cwd": None if cwd is None else check_path(cwd),
             "env": check_variables(env or {}),
+            "merge_stderr": merge_stderr,
             "execution": execution_id,
         }
         async with self._turn:
@@ -151,20 +153,19 @@ class AgentSandbox:
             self.slot.fail(f"{answer['survivors']} processes of a stopped command cannot be killed")
             raise SandboxLostError("processes of a stopped command cannot be killed", hint="renew or close the sandbox")
         streams = []
-        start = 0
+        start = omitted = 0
         for head, tail, total in answer["streams"]:
-            middle = start + head
-            streams.append(join_ends(output[start:middle], output[middle : middle + tail], total - head - tail))
-            start = middle + tail
-        head, tail, total = answer["streams"][2]
+            middle, missing = start + head, total - head - tail
+            streams.append(join_ends(output[start:middle], output[middle : middle + tail], missing))
+            start, omitted = middle + tail, omitted + missing
         return ExecResult(
             exit_code=answer["exit_code"],
             stdout=streams[0],
-            stderr=streams[1],
-            output=streams[2].decode(errors="replace"),
+            stderr=b"".join(streams[1:]),
+            output=decode_streams(*streams),
             timed_out=answer["timed_out"],
-            truncated=total > head + tail,
-            omitted_bytes=total - head - tail,
+            truncated=omitted > 0,
+            omitted_bytes=omitted,
             seconds=answer["seconds"],
         )
 

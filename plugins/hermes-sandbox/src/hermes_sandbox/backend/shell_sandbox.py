@@ -18,7 +18,7 @@ from hermes_sandbox.posix_shell.client import Captured, Ran, ShellClient
 from hermes_sandbox.posix_shell.files import PlainFiles
 from hermes_sandbox.posix_shell.scripts import session_script
 from hermes_sandbox.protocol.client import require_fits
-from hermes_sandbox.protocol.output import join_ends
+from hermes_sandbox.protocol.output import decode_streams, join_ends
 from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
 
 _HINT: Final = "install python3 in the image"
@@ -42,8 +42,7 @@ def refuse_without_agent(spec: SandboxSpec, why: str) -> None:
 class ShellSandbox:
     """A sandbox behind a shell. Made by `AgentBackend.open`.
 
-    The session keeps its directory and its exported variables. Commands are those of the image's own `sh`; `output` is
-    stdout and then stderr, whose order among each other nobody knows.
+    The session keeps its directory and its exported variables. Commands are those of the image's own `sh`.
     """
 
     def __init__(
@@ -112,6 +111,7 @@ class ShellSandbox:
         stdin: bytes | str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        merge_stderr: bool = False,
         execution_id: str | None = None,
     ) -> ExecResult:
         """Run a command of the image's sh; commands of one session run one after another.
@@ -131,10 +131,13 @@ class ShellSandbox:
             first=self._first_state,
             cwd=None if cwd is None else posixpath.join(self.workspace, check_path(cwd)),
             variables=check_variables(env or {}),
+            merge_stderr=merge_stderr,
         )
         if execution_id is None:
-            return await self._exec(script, given, seconds)
-        return await self._exec_once(execution_id, lambda: self._exec(script, given, seconds))
+            return await self._exec(script, given, seconds, merge_stderr=merge_stderr)
+        return await self._exec_once(
+            execution_id, lambda: self._exec(script, given, seconds, merge_stderr=merge_stderr)
+        )
 
     async def _exec_once(self, execution_id: str, work: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
         known = self._executions.get(execution_id)
@@ -156,17 +159,20 @@ class ShellSandbox:
             raise
         return result.result()
 
-    async def _exec(self, script: bytes, stdin: bytes, seconds: float) -> ExecResult:
+    async def _exec(self, script: bytes, stdin: bytes, seconds: float, *, merge_stderr: bool) -> ExecResult:
         async with self._turn:
             started = time.perf_counter()
             ran, stopped = await self._shell.run(script, stdin, limit=self._spec.output_limit, deadline=seconds)
         stdout, stderr = _join(ran.out), _join(ran.err)
+        if merge_stderr:
+            # Only what could not begin says something there, such as su.
+            stdout, stderr = stderr + stdout, b""
         omitted = ran.out.omitted + ran.err.omitted
         return ExecResult(
             exit_code=124 if stopped else ran.code,
             stdout=stdout,
             stderr=stderr,
-            output=(stdout + stderr).decode(errors="replace"),
+            output=decode_streams(stdout, stderr),
             timed_out=stopped,
             truncated=omitted > 0,
             omitted_bytes=omitted,

@@ -80,7 +80,14 @@ _AWAY: Final = b"_hermes_dir=$_hermes_home"
 
 
 def session_script(
-    command: bytes, *, folder: str, workspace: str, first: bytes, cwd: str | None, variables: Mapping[str, str]
+    command: bytes,
+    *,
+    folder: str,
+    workspace: str,
+    first: bytes,
+    cwd: str | None,
+    variables: Mapping[str, str],
+    merge_stderr: bool,
 ) -> bytes:
     """Return a script that runs a command with the session's state and saves that when the command ends.
 
@@ -91,6 +98,7 @@ def session_script(
         first: The state that the session began with.
         cwd: An absolute directory for this command alone.
         variables: Variables for this command alone.
+        merge_stderr: Whether its standard error is the pipe of its standard output.
     """
     save = _fill(
         _SAVE,
@@ -98,7 +106,8 @@ def session_script(
         undo=b"\n".join(_undo(number, name) for number, name in enumerate(variables)),
         folder=folder,
     )
-    lines = [_fill(_RESTORE, folder=folder, workspace=quote(encode(workspace)), first=first)]
+    lines = [b"exec 2>&1"] if merge_stderr else []
+    lines.append(_fill(_RESTORE, folder=folder, workspace=quote(encode(workspace)), first=first))
     lines += [_apply(number, name, value) for number, (name, value) in enumerate(variables.items())]
     if cwd is not None:
         lines.append(b"cd -- %s || exit 126" % quote(encode(cwd)))

@@ -289,7 +289,11 @@ async def _command(
     if arguments.get("background"):
         return ExecutionResult(success=False, error="terminal background execution is not supported in sandbox")
     result = await sandbox.exec(
-        arguments["command"], timeout=seconds, cwd=arguments.get("workdir"), execution_id=execution_id
+        arguments["command"],
+        timeout=seconds,
+        cwd=arguments.get("workdir"),
+        merge_stderr=True,
+        execution_id=execution_id,
     )
     code = 124 if result.timed_out else result.exit_code
     metadata: dict[str, Any] = {"exit_code": code}

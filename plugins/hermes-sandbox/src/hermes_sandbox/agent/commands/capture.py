@@ -31,18 +31,17 @@ class Ring:
 
 
 class Capture:
-    """The output of one command: stdout, stderr, and both in order of arrival."""
+    """The output of one command: stdout and stderr, or one stream that is both."""
 
-    def __init__(self, limit: int) -> None:
-        self._rings = (Ring(limit), Ring(limit), Ring(limit))
+    def __init__(self, limit: int, *, merge_stderr: bool) -> None:
+        self._rings = [Ring(limit) for _ in range(1 if merge_stderr else 2)]
 
     def add(self, stream: int, data: bytes | memoryview) -> None:
-        """Take bytes that arrived on stdout (0) or stderr (1)."""
-        self._rings[stream].add(data)
-        self._rings[2].add(data)
+        """Take bytes of stdout (0) or stderr (1)."""
+        self._rings[-stream].add(data)  # the last one is that of stderr, alone or not
 
     def report(self) -> tuple[list[list[int]], bytes]:
-        """Return `[head, tail, total]` lengths of stdout, stderr and both, and all the bytes in that order."""
+        """Return `[head, tail, total]` lengths of each stream, and the bytes of all in that order."""
         layout = []
         pieces = []
         for ring in self._rings:

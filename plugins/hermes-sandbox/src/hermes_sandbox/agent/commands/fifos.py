@@ -26,8 +26,6 @@ class NamedPipes:
         self.fds: list[int] = []
         self._names = [f"{folder}/{kind}-{os.urandom(6).hex()}" for kind in ("out", "err")]
         self._made: list[tuple[int, int, int]] = []
-        out, err = (shlex.quote(name) for name in self._names)
-        self.redirections = f" >{out} 2>{err}"
         try:
             with slot.acting():
                 for name in self._names:
@@ -43,6 +41,11 @@ class NamedPipes:
         self._made.append(_identity(found))
         if not stat.S_ISFIFO(found.st_mode):
             raise OSError("a pipe was replaced by something else")
+
+    def redirections(self, *, merge_stderr: bool) -> str:
+        """Return bash text that leads a command's output here, to the first of them alone if merged."""
+        out, err = (shlex.quote(name) for name in self._names)
+        return f" >{out} 2>&1" if merge_stderr else f" >{out} 2>{err}"
 
     def intact(self) -> bool:
         """Tell whether the names still lead to them; a command can delete or shut whatever is its user's."""
@@ -79,8 +82,15 @@ class NamedOutputs(Outputs):
     `unused` gets the pipes back when nothing can write to them any more.
     """
 
-    def __init__(self, pipes: NamedPipes, unused: Callable[[NamedPipes], None], loop: Any, *callbacks: Any) -> None:
-        super().__init__(loop, *callbacks)
+    def __init__(
+        self,
+        pipes: NamedPipes,
+        unused: Callable[[NamedPipes], None],
+        loop: Any,
+        *callbacks: Any,
+        merge_stderr: bool,
+    ) -> None:
+        super().__init__(loop, *callbacks, merge_stderr=merge_stderr)
         self._unused = unused
         self._named = pipes
         self._over = self._watched = self._released = False
@@ -90,7 +100,7 @@ class NamedOutputs(Outputs):
     @property
     def redirections(self) -> str:
         """Bash text that leads a command's output here."""
-        return self._named.redirections
+        return self._named.redirections(merge_stderr=self._merge_stderr)
 
     def over(self) -> None:
         """Learn that the command has ended: a pipe that nobody has open now is at its end."""

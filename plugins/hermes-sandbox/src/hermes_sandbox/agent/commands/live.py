@@ -15,7 +15,6 @@ from typing import Any
 from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
 from hermes_sandbox.agent.commands.late_output import Filters, last_process
 from hermes_sandbox.agent.commands.live_shell import CLOSED_IN_COMMANDS, DENY_BEGIN, TELL_BEGIN, Shell, tell_end
-from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.robust import Command
 from hermes_sandbox.agent.commands.script import NO_STATE, assignments, saving
 from hermes_sandbox.agent.commands.session import Session
@@ -267,9 +266,6 @@ class LiveCommand(Command):
         self._named: NamedOutputs | None = None
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
 
-    def _open_outputs(self) -> Outputs:
-        return Outputs(self._loop, self._take, self._pipe_ended)  # those with names are opened when it starts
-
     def _enter(self) -> str:
         # The shell knows where it is; only a directory of the command's own is tried here.
         if self.request["cwd"] is not None:
@@ -286,8 +282,10 @@ class LiveCommand(Command):
         self.pid = self._shell.pid
         self._last_before = last_process() or self.pid
         if self._named is None:  # a shell that does not begin has not opened them
+            callbacks = (self._take, self._pipe_ended)
+            merge_stderr = self.request["merge_stderr"]
             self._outputs = self._named = NamedOutputs(
-                self._live.pipes(), self._live.keep, self._loop, self._take, self._pipe_ended
+                self._live.pipes(), self._live.keep, self._loop, *callbacks, merge_stderr=merge_stderr
             )
         try:
             if self.request["stdin"]:

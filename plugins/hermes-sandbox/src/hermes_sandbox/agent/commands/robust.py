@@ -10,7 +10,7 @@ from typing import Any
 
 from hermes_sandbox.agent.commands.capture import Capture
 from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters
-from hermes_sandbox.agent.commands.outputs import Outputs, ordered_or_not
+from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.session import NO_PROCESS, Session, anonymous_file
 from hermes_sandbox.agent.launch import ForkRefusedError
 from hermes_sandbox.agent.processes import (
@@ -52,7 +52,7 @@ class Command:
         self._session = session
         self._body = body
         self._marker = marker
-        self._capture = Capture(request["limit"])
+        self._capture = Capture(request["limit"], merge_stderr=request["merge_stderr"])
         self._outputs = self._open_outputs()
         self._began = time.monotonic()
         self._born = 0
@@ -65,7 +65,7 @@ class Command:
         self._tries = 0
 
     def _open_outputs(self) -> Outputs:
-        return ordered_or_not(self._slot.bell, self._loop, self._take, self._pipe_ended)
+        return Outputs(self._loop, self._take, self._pipe_ended, merge_stderr=self.request["merge_stderr"])
 
     def start(self) -> None:
         """Run it; a directory that cannot be entered answers 126, as a shell would."""
@@ -129,7 +129,7 @@ class Command:
             self._outputs.release()
             raise
         finally:
-            for fd in (source, *sinks):
+            for fd in {source, *sinks}:
                 os.close(fd)
             os.chdir("/")
         self._loop.on_exit(self.pid, self.note_exit)
@@ -231,7 +231,7 @@ class Command:
     def _finish(self, survivors: int = 0) -> None:
         if self._is_answered():
             return
-        self._outputs.settle()
+        self._outputs.drain()
         if self._is_answered():
             return  # the last pipe ended just then
         if self._reason and not self._has_begun():
@@ -257,6 +257,6 @@ class Command:
         }
         self._outputs.release()
         self._body = b""
-        done, self.done, self._capture = self.done, None, Capture(0)
+        done, self.done, self._capture = self.done, None, Capture(0, merge_stderr=True)
         if done is not None:
             done(header, body)

@@ -31,6 +31,13 @@ _COMMANDS = {
     "leading_dash": ("-x 2>/dev/null || echo ok", "ok\n"),
     "unicode": ("echo 'grüße ✓ 你好'", "grüße ✓ 你好\n"),
 }
+ALTERNATING = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo o$i; echo e$i >&2; done"
+"""A command that writes 4,000 times, to one stream and to the other in turn."""
+_WRITERS = {
+    "builtins": (ALTERNATING, 2000),
+    "a_child": (f"sh -c '{ALTERNATING}'", 2000),
+    "children": ('i=0; while [ $i -lt 100 ]; do i=$((i+1)); sh -c "echo o$i"; sh -c "echo e$i >&2"; done', 100),
+}
 _METACHARACTERS = "$(touch pwned) `touch pwned` ; & | > < \\ ' \" * ? [ ] { } ! # ~ \n\t$HOME\n"
 
 
@@ -42,12 +49,38 @@ class Commands(BackendBase):
         result = await shared.exec("echo out; echo err >&2")
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 0)
 
-    async def test_output_merges_both_streams_in_order(self, shared: Sandbox) -> None:
-        """What was written first comes first, when there is time between."""
-        # Time enough for whoever reads both to have read the one before something is written to the other.
-        result = await shared.exec("echo one; sleep 1; echo two >&2; sleep 1; echo three")
-        assert result.output == "one\ntwo\nthree\n"
-        assert result.seconds >= 2
+    async def test_output_is_stdout_and_then_stderr(self, shared: Sandbox) -> None:
+        """Whichever was written first."""
+        assert (await shared.exec("echo err >&2; echo out")).output == "out\nerr\n"
+
+    @pytest.mark.parametrize(("command", "lines"), _WRITERS.values(), ids=_WRITERS)
+    async def test_separate_streams_never_mix(self, shared: Sandbox, command: str, lines: int) -> None:
+        """However often they are written to in turn."""
+        result = await shared.exec(command)
+        assert result.stdout.decode() == "".join(f"o{number}\n" for number in range(1, lines + 1))
+        assert result.stderr.decode() == "".join(f"e{number}\n" for number in range(1, lines + 1))
+
+    @pytest.mark.parametrize(("command", "lines"), _WRITERS.values(), ids=_WRITERS)
+    async def test_merged_streams_keep_the_order_of_their_writes(
+        self, shared: Sandbox, command: str, lines: int
+    ) -> None:
+        """Exactly, since they are one pipe; everything is stdout."""
+        result = await shared.exec(command, merge_stderr=True)
+        assert result.output == alternating_lines(lines)
+        assert (result.stdout, result.stderr) == (result.output.encode(), b"")
+
+    async def test_merged_streams_have_one_limit(self, backend: TerminalBackend) -> None:
+        """The beginning and the end are those of the two together."""
+        whole = alternating_lines(2000).encode()
+        async with await backend.open(self.ask(output_limit=1000)) as sandbox:
+            result = await sandbox.exec(ALTERNATING, merge_stderr=True)
+        assert (result.truncated, result.omitted_bytes) == (True, len(whole) - 2000)
+        assert (result.stdout[:1000], result.stdout[-1000:]) == (whole[:1000], whole[-1000:])
+        assert result.output.encode() == result.stdout
+
+    async def test_a_result_tells_how_long_the_command_took(self, shared: Sandbox) -> None:
+        """In seconds."""
+        assert (await shared.exec("sleep 1")).seconds >= 1
 
     @pytest.mark.parametrize(
         ("command", "code"),
@@ -168,6 +201,15 @@ class Commands(BackendBase):
         assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
         assert await shared.read_file("log") == b"ran\n"
 
+    async def test_a_repeated_execution_has_the_streams_of_the_first(self, shared: Sandbox) -> None:
+        """Merged or not, whatever the repeat asks for."""
+        for merge_stderr in (True, False):
+            name = sleep_token()
+            first = await shared.exec("echo out; echo err >&2", execution_id=name, merge_stderr=merge_stderr)
+            again = await shared.exec("echo out; echo err >&2", execution_id=name, merge_stderr=not merge_stderr)
+            assert (first.stdout, first.stderr) == ((b"out\nerr\n", b"") if merge_stderr else (b"out\n", b"err\n"))
+            assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
+
     async def test_the_last_64_executions_are_known(self, shared: Sandbox) -> None:
         """The first of them too: a caller that lost its connection may ask late, when others have asked since."""
         log = sleep_token()
@@ -202,7 +244,7 @@ class Commands(BackendBase):
         result = await self.runs_out_of_time(shared, "echo before; echo error >&2; touch reached; sleep 600")
         assert (result.exit_code, result.timed_out) == (124, True)
         assert (result.stdout, result.stderr) == (b"before\n", b"error\n")
-        assert sorted(result.output.splitlines()) == ["before", "error"]
+        assert result.output == "before\nerror\n"
 
     async def test_a_timed_out_execution_is_known_too(self, shared: Sandbox) -> None:
         """Its repeat is answered with what there was, and is no second try."""
@@ -304,6 +346,11 @@ class Commands(BackendBase):
         seen = await shared.exec("env; cat /proc/$$/environ /proc/$PPID/environ 2>/dev/null; true")
         assert b"PATH=" in seen.stdout
         assert b"sk-never-seen" not in seen.stdout
+
+
+def alternating_lines(count: int) -> str:
+    """Return what a command has written that counts on both streams in turn."""
+    return "".join(f"o{number}\ne{number}\n" for number in range(1, count + 1))
 
 
 async def most_held(awaitable: Awaitable[T]) -> tuple[T, int]:

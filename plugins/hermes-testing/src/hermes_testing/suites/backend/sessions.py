@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
 from hermes_testing.suites.backend.base import BackendBase
+from hermes_testing.suites.backend.commands import ALTERNATING, alternating_lines
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import begin, runs_inside, sleep_token
 
@@ -164,6 +165,16 @@ class LiveSessions(BackendBase):
         """Nothing of the shell's own, no prompt and no mark, is among them."""
         result = await live.exec(r"printf 'a\0\377\r\n'; echo error >&2; cat", stdin=b"in\0put")
         assert (result.stdout, result.stderr) == (b"a\0\xff\r\nin\0put", b"error\n")
+
+    @needs("live")
+    async def test_a_live_session_merges_the_streams_of_single_calls(self, live: Sandbox) -> None:
+        """In the order of their writes; the calls around of it have two streams."""
+        lines = alternating_lines(2000)
+        for _ in range(2):
+            merged = await live.exec(ALTERNATING, merge_stderr=True)
+            assert (merged.output, merged.stdout, merged.stderr) == (lines, lines.encode(), b"")
+            apart = await live.exec("echo out; echo error >&2")
+            assert (apart.stdout, apart.stderr) == (b"out\n", b"error\n")
 
     @needs("live")
     async def test_cwd_and_env_hold_for_one_call_of_a_live_session(self, live: Sandbox) -> None:
