@@ -75,7 +75,7 @@ async def test_everything_that_cannot_be_closed_is_said(registry, config):
     result = await Run(values, registry, stream=stream).execute()
     assert result.clean
     assert all(said in stream.getvalue() for said in ("n1 is down", "the line is dead", "sink sticky"))
-    assert len(result.summary["run"]["sink_errors"]) == 1
+    assert result.summary["run"]["sink_errors"] == {}  # it was written before
 
 
 def test_the_command_prints_the_summary_and_exits_with_zero(config, capsys, tmp_path):

@@ -85,3 +85,15 @@ class Sink(Protocol):
     def close(self) -> None:
         """End; called once, also after an interrupted run. An error raised here becomes a warning."""
         ...
+
+
+@runtime_checkable
+class SummarySink(Sink, Protocol):
+    """A sink that wants the summary of the run as well."""
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Take what stands in `summary.json`: once, after the last outcome and before `close`, also if interrupted.
+
+        An `OutputError` is the run's own, told when all sinks are closed. Whatever else it raises is a warning.
+        """
+        ...

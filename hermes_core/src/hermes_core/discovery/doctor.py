@@ -20,7 +20,7 @@ from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.components.lookup_errors import conflict_text
 from hermes_core.discovery.installation.distributions import copies
 from hermes_core.discovery.installation.records import PluginRecord, PluginState
-from hermes_core.discovery.installation.selection import find_plugins
+from hermes_core.discovery.installation.selection import admit_only, find_plugins
 
 # The search path is handed over, so that the child finds exactly the distributions that the parent found.
 _BOOT: Final = (
@@ -64,16 +64,7 @@ class _Report:
 
 
 def _probe(record: PluginRecord, settings: PluginSettings, timeout: float) -> _Report:
-    # Local plugins have to be added again by the child; installed ones are admitted by their id.
-    chosen = record.found.is_local
-    alone = dataclasses.replace(
-        settings,
-        allow=() if chosen else (record.id,),
-        extra=(record.found.value,) if chosen else (),
-        disable=(),
-        prefer={},
-        strict=False,
-    )
+    alone = dataclasses.replace(admit_only([record], settings), strict=False)
     with tempfile.TemporaryDirectory(prefix="hermes-doctor-") as folder:
         result, output = Path(folder, "result"), Path(folder, "output")
         command = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), record.id, json.dumps(alone.to_json())]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Final
 
 import pluggy
 
 from hermes_core import hookspecs
+from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.nearest import did_you_mean
 
 PROJECT: Final = "hermes_core"
@@ -48,10 +49,9 @@ class HookManager(pluggy.PluginManager):
 
     def implementations(self, plugin_id: str) -> dict[str, pluggy.HookImpl]:
         """Return the hook functions one registered plugin brought, by hook name."""
-        callers = [caller for caller in self.hook.__dict__.values() if isinstance(caller, pluggy.HookCaller)]
         return {
             caller.name: implementation
-            for caller in callers
+            for caller in self.get_hookcallers(self.get_plugin(plugin_id)) or ()
             for implementation in caller.get_hookimpls()
             if implementation.plugin_name == plugin_id and caller.has_spec()
         }
@@ -67,12 +67,27 @@ class HookManager(pluggy.PluginManager):
 
     def _check_unmarked(self, plugin: object, name: str, function: Callable[..., object] | None) -> None:
         # Without the marker pluggy sees no hook: everything the plugin declares would be missing silently.
-        if self._has_spec(name) and isinstance(plugin, ModuleType) and inspect.isfunction(function):
+        if self._has_spec(name) and isinstance(plugin, ModuleType | SimpleNamespace) and inspect.isroutine(function):
             raise BadPluginError(f"{name} is not marked; write @hookimpl (from hermes_core) above it")
 
     def _nearest(self, hook: str) -> str:
         known = [name for name in self.hook.__dict__ if self._has_spec(name)]
         return did_you_mean(hook, known, otherwise=f"known hooks: {', '.join(sorted(known))}")
+
+
+def observer_hooks(name: str, observer: object) -> dict[str, pluggy.HookImpl]:
+    """Return the event hooks of an object, which are methods marked `@hookimpl`; its properties are not read."""
+    manager = HookManager()
+    events, found = manager.event_hooks(), [(key, inspect.getattr_static(observer, key, None)) for key in dir(observer)]
+    hooks = [key for key, value in found if key in events or hasattr(value, f"{PROJECT}_impl")]
+    try:
+        manager.register(SimpleNamespace(**{key: getattr(observer, key) for key in hooks}), name=name)
+        manager.check_pending()
+    except (BadPluginError, pluggy.PluginValidationError) as error:
+        raise BrokenComponentError(f"{name} cannot observe: {error}") from error
+    if others := sorted(manager.implementations(name).keys() - {*events}):
+        raise BrokenComponentError(f"{name} cannot observe: expected hooks of events, got {', '.join(others)}")
+    return manager.implementations(name)
 
 
 WHERE_ASYNC_BELONGS: Final = (

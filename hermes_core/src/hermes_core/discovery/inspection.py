@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,7 +9,7 @@ from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.installation.distributions import fingerprint
 from hermes_core.discovery.installation.records import PluginRecord, PluginState
-from hermes_core.discovery.installation.selection import find_plugins, matches
+from hermes_core.discovery.installation.selection import admit_only, find_plugins, matches
 from hermes_core.discovery.kinds import KINDS
 from hermes_core.discovery.registry import Registry
 from hermes_core.specs import ComponentSpec, Declaration
@@ -25,7 +24,7 @@ def describe(
     """
     records = find_plugins(settings)
     chosen = [record for record in records if matches(name, record.found)]
-    registry = load(_only(chosen, settings) if chosen else settings)
+    registry = load(admit_only(chosen, settings) if chosen else settings)
     plugins = []
     for record in chosen or registry.plugins:
         current = next((r for r in registry.plugins if r.found == record.found), record)
@@ -39,13 +38,6 @@ def describe(
         ids = ", ".join(record.id for record in records)
         raise ConfigError(f"{name!r} is neither a plugin nor a loaded component", hint=f"plugins: {ids}")
     return {"plugins": plugins}
-
-
-def _only(chosen: Iterable[PluginRecord], settings: PluginSettings) -> PluginSettings:
-    found = [record.found for record in chosen if record.state is PluginState.FOUND]
-    installed = tuple(plugin.id for plugin in found if not plugin.is_local)
-    local = tuple(plugin.value for plugin in found if plugin.is_local)
-    return dataclasses.replace(settings, allow=installed, extra=local, disable=(), prefer={})
 
 
 def _plugin(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.contracts.plugin_settings import PluginSettings
+from hermes_core.discovery.components.conformance import import_target
 from hermes_core.discovery.hooks import BadPluginError, HookManager, IncompatiblePluginError, call
 from hermes_core.discovery.installation.records import FoundPlugin, PluginRecord, PluginState
 from hermes_core.discovery.installation.requirements import FORMS, unreadable_requirements
@@ -105,11 +105,7 @@ def _load(plugin: FoundPlugin, manager: HookManager) -> PluginRecord:
 def _import(plugin: FoundPlugin) -> object:
     if plugin.path is not None:
         return _import_file(plugin.name, plugin.path)
-    module_name, _, attribute = plugin.value.partition(":")
-    target: object = importlib.import_module(module_name.strip())
-    for part in attribute.split(".") if attribute else ():
-        target = getattr(target, part.strip())
-    return target
+    return import_target(plugin.value.replace(" ", ""))
 
 
 def _import_file(stem: str, path: str) -> ModuleType:

@@ -11,7 +11,7 @@ from hermes_core.contracts.plugin_settings import PluginSettings
 from hermes_core.discovery.components import factory, lookup_errors
 from hermes_core.discovery.components.component import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
-from hermes_core.discovery.hooks import HookManager, call
+from hermes_core.discovery.hooks import HookManager, call, observer_hooks
 from hermes_core.discovery.installation.records import PluginRecord, PluginState, local_record
 from hermes_core.discovery.installation.requirements import unmet_requirements
 from hermes_core.discovery.installation.selection import matches
@@ -47,15 +47,18 @@ class Registry:
         for record in loaded:
             for kind, spec in record.declared:
                 self._components[kind].setdefault(spec.name, []).append(Component(kind=kind, spec=spec, plugin=record))
-        self._hooks = {record.id: manager.implementations(record.id) for record in loaded}
-        self._events = EventDispatcher(manager.event_hooks(), self._hooks)
+        self.event_hooks = manager.event_hooks()
+        """The names of the hooks that receive an event."""
+        self._observe({record.id: manager.implementations(record.id) for record in loaded})
+        self._check_preferences()
+
+    def _observe(self, hooks: Mapping[str, Mapping[str, Any]]) -> None:
+        self._hooks = hooks
+        self._events = EventDispatcher(self.event_hooks, hooks)
         self.fire: Callable[[str, object], None] = self._events.fire
         """`fire(hook_name, event)` sends an event to every plugin, each isolated; see `event_problems`."""
         self.listens: Callable[[str], bool] = self._events.listens
         """`listens(hook_name)` tells whether a plugin receives that event."""
-        self.event_hooks = manager.event_hooks()
-        """The names of the hooks that receive an event."""
-        self._check_preferences()
 
     def with_component(self, spec: Declaration, target: object) -> Self:
         """Return this registry with one more component; `target` stands in for the object that `spec.target` names.
@@ -72,6 +75,19 @@ class Registry:
         of_kind = {**self._components[kind], spec.name: [given]}
         extended._components = {**self._components, kind: of_kind}  # noqa: SLF001 - it is one of these
         extended.load(kind, spec.name)
+        return extended
+
+    def with_observer(self, name: str, observer: object) -> Self:
+        """Return this registry with one observer more: an object whose methods are hooks of events, marked `@hookimpl`.
+
+        `name` stands for it in `event_problems`. An object without such a method changes nothing.
+        """
+        if not (found := observer_hooks(name, observer)):
+            return self
+        if name in self._hooks:
+            raise ConfigError(f"expected a name that no observer has, got {name!r}", hint="give each its own")
+        extended = copy.copy(self)
+        extended._observe({**self._hooks, name: found})  # noqa: SLF001 - it is one of these
         return extended
 
     def names(self, kind: str) -> tuple[str, ...]:

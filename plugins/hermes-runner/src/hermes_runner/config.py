@@ -160,7 +160,10 @@ class RunConfig(BaseModel):
     max_attempts: int = Field(3, ge=1)
     max_failures: int = Field(16, ge=0)
     """Rollouts without a reward by one kind of failure after which the run stops, unless one was good; 0: never."""
+    report: bool = True
+    """Write `report.html`, by the sink `report`."""
     sinks: list[Choice] = Field(default_factory=list)
+    """Where outcomes are written besides, each sink once."""
     plugins: PluginConfig = PluginConfig()
 
     @model_validator(mode="after")
@@ -169,6 +172,9 @@ class RunConfig(BaseModel):
             raise ValueError("enabled_toolsets and distribution exclude each other: name one of them")
         if unknown := sorted(set(self.policy) - set(DEFAULT_POLICY)):
             raise ValueError(f"policy has no cause {unknown[0]!r}; causes are {', '.join(DEFAULT_POLICY)}")
+        names = [sink.name for sink in self.sinks]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"sinks: expected each sink once, got {twice!r} {names.count(twice)} times")
         self._check_protocol()
         self.sandbox_spec()
         return self
@@ -194,6 +200,11 @@ class RunConfig(BaseModel):
         except ValidationError as error:
             # Without its cause, whose text repeats the values that were given.
             raise _readable(error, source) from None
+
+    def all_sinks(self) -> list[Choice]:
+        """Return the sinks of the run, the report's included."""
+        of_its_own = self.report and all(sink.name != "report" for sink in self.sinks)
+        return [Choice(name="report"), *self.sinks] if of_its_own else self.sinks
 
     def backend_ref(self) -> Ref:
         """Return the terminal backend with its options."""

@@ -11,14 +11,14 @@ _ASYNC_WORDS = ("Awaitable", "Coroutine", "Future", "Task")
 
 
 def import_target(path: str) -> Any:
-    """Import "package.module:attribute"."""
+    """Import "package.module:attribute", or "package.module"."""
     module_name, _, attribute = path.partition(":")
     return resolve(importlib.import_module(module_name), attribute)
 
 
 def resolve(owner: Any, attribute: str) -> Any:
-    """Follow a dotted attribute."""
-    for part in attribute.split("."):
+    """Follow a dotted attribute; an empty one leads to the owner itself."""
+    for part in filter(None, attribute.split(".")):
         owner = getattr(owner, part)
     return owner
 

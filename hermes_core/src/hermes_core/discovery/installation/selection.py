@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -71,6 +72,14 @@ def block_reasons(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> d
         for plugin in resolve(name, plugins, "the disable-list (HERMES_PLUGINS_DISABLE, -p no:)"):
             reasons[plugin.id] = f"disabled as {name!r}"
     return reasons
+
+
+def admit_only(records: Iterable[PluginRecord], settings: PluginSettings) -> PluginSettings:
+    """Return the settings with which these plugins are loaded alone, those that are blocked left out."""
+    found = [record.found for record in records if record.state is PluginState.FOUND]
+    installed = tuple(plugin.id for plugin in found if not plugin.is_local)
+    local = tuple(plugin.value for plugin in found if plugin.is_local)
+    return dataclasses.replace(settings, allow=installed, extra=local, disable=(), prefer={})
 
 
 def is_asked_for(plugin: FoundPlugin, settings: PluginSettings) -> bool:

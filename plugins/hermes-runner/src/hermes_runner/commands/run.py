@@ -94,6 +94,7 @@ SWITCHES: tuple[tuple[str, str, bool, str], ...] = (
     ("--allow-constrained", "allow_constrained", True, "take samples drawn under a grammar or another mask for exact"),
     ("--allow-branches", "allow_branches", True, "go on with a chat template that rewrites history, in branches"),
     ("--no-allow-branches", "allow_branches", False, "refuse whatever would begin a branch: one sample per rollout"),
+    ("--no-report", "report", False, "write no report.html; hermes-core report DIR writes it later"),
 )
 # What the help shows as the value, where it is not that of the flag's type.
 METAVARS: dict[str, str] = {

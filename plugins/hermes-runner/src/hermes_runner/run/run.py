@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hermes_core
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.cli import end_signals, plural
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
@@ -34,7 +35,6 @@ from hermes_runner.exactness import require_exact, require_exact_run
 from hermes_runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
 from hermes_runner.policy import Policy
 from hermes_runner.report.summary import SummaryBuilder
-from hermes_runner.report.writer import write_report
 from hermes_runner.run.config_redaction import redact_used_settings, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
@@ -54,6 +54,7 @@ _NEUTRAL = frozenset(
         "model_timeout",
         "model_retries",
         "rate_limit_patience",
+        "report",
         "sinks",
         "max_attempts",
         "max_failures",
@@ -95,6 +96,7 @@ class Run:
     ) -> None:
         self._config = config
         self._registry = registry
+        self._sinks: dict[str, Sink] = {}
         self._api_key = api_key
         self._stream = stream
         self._retry_failed = retry_failed
@@ -113,6 +115,7 @@ class Run:
 
     async def _execute(self) -> RunResult:
         config = self._config
+        self._create_sinks()
         loaded = load_tasks(Path(config.tasks), self._registry)
         tasks = choose(loaded.tasks, config)
         plan = plan_groups(tasks, config, self._registry)
@@ -168,20 +171,18 @@ class Run:
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             if pending:
                 folder.begin()
-            recorder = Recorder(folder, self._sinks())
+            recorder = Recorder(folder, self._sinks)
             await recorder.start()
-            stack.push_async_callback(self._close_sinks, recorder)
+            stack.push_async_callback(self._close_sinks, recorder, folder)
+            finish = partial(self._finish, folder, plan, recorder, len(specs), started)
             try:
                 await self._play(pending, len(specs), engine, recorder, folder)
             except BaseException:
                 # What was done is summed up all the same; the error that stopped the run is the one to be told.
                 with contextlib.suppress(HermesError):
-                    self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
+                    await finish()
                 raise
-            seconds = time.monotonic() - started
-            # First the sinks: what the last outcomes come to there is to be in the summary.
-            await self._close_sinks(recorder)
-            result = await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
+            result = await finish()
             if config.require_exact:
                 require_exact_run(result.summary, allow_constrained=config.allow_constrained)
             return result
@@ -191,12 +192,28 @@ class Run:
         if (error := await engine.aclose()) is not None:
             self._warn(str(error))
 
-    async def _close_sinks(self, recorder: Recorder) -> None:
-        """Close them, once."""
-        told = len(recorder.closing_errors)
+    async def _finish(
+        self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, started: float
+    ) -> RunResult:
+        """Sum up, and hand the summary to the sinks. What the last outcomes come to in a sink is in the summary."""
+        seconds = time.monotonic() - started
+        try:
+            await recorder.drain()
+        finally:  # who has no patience with a slow sink still gets the summary
+            sum_up = partial(self._sum_up, folder, plan, recorder, planned, seconds)
+            result = await run_uncancelled(asyncio.to_thread(sum_up))
+        try:
+            await recorder.write_summary(result.summary)
+        finally:
+            await self._close_sinks(recorder, folder)
+        return result
+
+    async def _close_sinks(self, recorder: Recorder, folder: OutputFolder) -> None:
+        """Close them, and say once what went wrong at the end."""
         await recorder.close()
-        for trouble in recorder.closing_errors[told:]:
-            self._warn(f"sink {trouble}; what it writes may lack its end\n  → every outcome is in {ROLLOUTS}")
+        rest = f"every outcome is in {ROLLOUTS}; hermes-core report {folder.path} builds {REPORT} from it"
+        while recorder.closing_errors:
+            self._warn(f"sink {recorder.closing_errors.pop(0)}; what it writes may lack its end\n  → {rest}")
 
     def _warn(self, text: str) -> None:
         self._say(f"warning: {self._scrubber.text(text)}\n")
@@ -282,8 +299,12 @@ class Run:
             raise ConfigError(f"no task of {self._config.tasks} can be run: {problems[-1].message}")
         return RunPlan(groups=tuple(groups), problems=tuple(problems))
 
-    def _sinks(self) -> dict[str, Sink]:
-        return {c.name: cast("Sink", self._registry.create("sink", c.name, c.options)) for c in self._config.sinks}
+    def _create_sinks(self) -> None:
+        """Create them before anything is opened, because those that observe events belong to the registry."""
+        for choice in self._config.all_sinks():
+            sink = cast("Sink", self._registry.create("sink", choice.name, choice.options))
+            self._sinks[choice.name] = sink
+            self._registry = self._registry.with_observer(f"sink:{choice.name}", sink)
 
     def _fingerprint(self, tasks: tuple[Task, ...]) -> dict[str, Any]:
         values = {key: value for key, value in self._redacted_settings().items() if key not in _NEUTRAL}
@@ -323,7 +344,6 @@ class Run:
             facts["parsers_of_unparsed_replies"] = advised
         summary = builder.build(run=facts)
         folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-        write_report(folder.path / REPORT, summary, folder.rollouts.lines())
         clean = (
             not plan.problems
             and not recorder.sink_errors
@@ -350,12 +370,12 @@ class Run:
             ),
             "rollouts": str(folder.path / ROLLOUTS),
             "summary": str(folder.path / SUMMARY),
-            "report": str(folder.path / REPORT),
+            **({"report": str(folder.path / REPORT)} if "report" in self._sinks else {}),
         }
 
     def _sink_errors(self, recorder: Recorder) -> dict[str, int]:
         found = Counter[str]()
-        for error, times in (recorder.sink_errors + Counter(recorder.closing_errors)).items():
+        for error, times in recorder.sink_errors.items():
             found[self._scrubber.text(error)] += times
         return dict(found)
 

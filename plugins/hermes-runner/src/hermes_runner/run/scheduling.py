@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from hermes_core.cancellation import run_uncancelled
-from hermes_core.contracts.errors import HermesError, UserError
+from hermes_core.contracts.errors import HermesError, OutputError, UserError
 from hermes_core.contracts.events import Sink
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
@@ -52,7 +52,7 @@ class Recorder:
         self.sink_errors: Counter[str] = Counter()
         """What went wrong with outcomes."""
         self.closing_errors: list[str] = []
-        """What went wrong when sinks were closed, after their last outcomes."""
+        """What went wrong with the summary and when sinks were closed, after their last outcomes."""
         self._feeds = [SinkFeed(name, sink, self.sink_errors, limit=sink_timeout) for name, sink in sinks.items()]
 
     async def start(self) -> None:
@@ -71,6 +71,25 @@ class Recorder:
     async def record_attempt(self, outcome: RolloutOutcome) -> None:
         """Write an attempt that is played again."""
         await self._write(partial(self._folder.attempts.append_line, _serialise(outcome)[1]))
+
+    async def drain(self) -> None:
+        """Wait until the sinks have had the last outcomes."""
+        for feed in self._feeds:
+            await feed.drain()
+
+    async def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Hand the run's summary to the sinks that want it; raises the first `OutputError` when all have had it."""
+        errors = []
+        for feed in self._feeds:
+            try:
+                trouble = await feed.write_summary(summary)
+            except OutputError as error:
+                errors.append(error)
+            else:
+                self.closing_errors += [] if trouble is None else [trouble]
+        self.closing_errors += [error.message for error in errors[1:]]
+        if errors:
+            raise errors[0]
 
     async def close(self) -> None:
         """Close the sinks, when they have had their last outcomes; a second time does nothing."""

@@ -8,21 +8,27 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from hermes_core.contracts.errors import UserError
-from hermes_core.contracts.events import Sink
+from hermes_core.contracts.errors import OutputError, UserError
+from hermes_core.contracts.events import Sink, SummarySink
 from hermes_core.rollout import WorkerThreads, guard_plugin_call
 
 _WAITING = 1000  # outcomes a slow sink may lag behind before it slows the run
 
 
 class SinkFeed:
-    """Hands outcomes to one sink in order. After a call that took longer than `limit` seconds it is fed no more."""
+    """Hands outcomes and the summary to one sink in order. After a call that took too long it is fed no more.
 
-    def __init__(self, name: str, sink: Sink, errors: Counter[str], *, limit: float) -> None:
+    A call may take `limit` seconds, that with the summary `summary_limit`.
+    """
+
+    def __init__(
+        self, name: str, sink: Sink, errors: Counter[str], *, limit: float, summary_limit: float = 600.0
+    ) -> None:
         self._name = name
         self._sink = sink
         self._errors = errors
         self._limit = limit
+        self._summary_limit = summary_limit
         self._threads = WorkerThreads(2)  # half of them for one key: one
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue(_WAITING)
         self._is_stuck = False
@@ -41,12 +47,26 @@ class SinkFeed:
         """Queue one outcome."""
         await self._queue.put(outcome)
 
-    async def close(self) -> str | None:
-        """Wait for the last outcomes, then close the sink; a stuck one is left behind. Returns why it is not closed."""
+    async def drain(self) -> None:
+        """Wait until the sink has had the last outcome; none is put afterwards."""
         if self._consumer is not None:
             await self._queue.put(None)
             await self._consumer
-        trouble = None if self._is_stuck else await self._call(self._sink.close, "was not closed")
+            self._consumer = None
+
+    async def write_summary(self, summary: Mapping[str, Any]) -> str | None:
+        """Hand over the summary, where the sink wants it; returns what went wrong, and raises an `OutputError`."""
+        if self._is_stuck or not isinstance(self._sink, SummarySink):
+            return None
+        action = partial(self._sink.write_summary, summary)
+        return await self._call(
+            action, "was not waited for, with the summary", limit=self._summary_limit, raises=OutputError
+        )
+
+    async def close(self) -> str | None:
+        """Wait for the last outcomes, then close the sink; a stuck one is left behind. Returns why it is not closed."""
+        await self.drain()
+        trouble = None if self._is_stuck else await self._call(self._sink.close, "was not closed", limit=self._limit)
         self._threads.close()
         return trouble
 
@@ -54,18 +74,27 @@ class SinkFeed:
         while (outcome := await self._queue.get()) is not None:
             if self._is_stuck:
                 continue
-            trouble = await self._call(partial(self._sink.write, outcome), "was fed no more")
+            trouble = await self._call(partial(self._sink.write, outcome), "was fed no more", limit=self._limit)
             if trouble is not None:
                 self._errors[trouble] += 1
 
-    async def _call(self, action: Callable[[], None], consequence: str) -> str | None:
+    async def _call(
+        self,
+        action: Callable[[], None],
+        consequence: str,
+        *,
+        limit: float,
+        raises: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> str | None:
         """Have the sink do something; returns what went wrong, with the `consequence` of taking too long."""
         try:
-            async with asyncio.timeout(self._limit):
+            async with asyncio.timeout(limit):
                 await guard_plugin_call(self._threads.run("sink", action))
         except TimeoutError:
             self._is_stuck = True
-            return f"{self._name}: took more than {self._limit:g} s and {consequence}"
+            return f"{self._name}: took more than {limit:g} s and {consequence}"
+        except raises:
+            raise
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
             return f"{self._name}: {type(error).__name__}: {error}"
         return None
