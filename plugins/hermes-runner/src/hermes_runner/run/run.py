@@ -273,7 +273,8 @@ class Run:
     def _engine_run(self, folder: OutputFolder, tasks: tuple[Task, ...]) -> EngineRun:
         return EngineRun(
             run_id=folder.run_id,
-            config=self._config.model_dump(mode="json"),
+            # Sinks stay here, and what is secret of them.
+            config={**self._config.model_dump(mode="json"), "sinks": []},
             registry=self._registry,
             tasks=tasks,
             api_key=self._api_key,

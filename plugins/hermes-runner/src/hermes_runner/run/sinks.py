@@ -87,14 +87,18 @@ class SinkFeed:
         raises: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> str | None:
         """Have the sink do something; returns what went wrong, with the `consequence` of taking too long."""
+        deadline = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit):
+            async with deadline:
                 await guard_plugin_call(self._threads.run("sink", action))
-        except TimeoutError:
-            self._is_stuck = True
-            return f"{self._name}: took more than {limit:g} s and {consequence}"
         except raises:
             raise
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
-            return f"{self._name}: {type(error).__name__}: {error}"
+            self._is_stuck = deadline.expired()  # a sink may raise a `TimeoutError` of its own
+            what = (
+                f"took more than {limit:g} s and {consequence}"
+                if self._is_stuck
+                else f"{type(error).__name__}: {error}"
+            )
+            return f"{self._name}: {what}"
         return None

@@ -1,0 +1,132 @@
+"""The sink `wandb`, with the library itself: what it writes offline, and what becomes of its process."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import traceback
+from pathlib import Path
+
+import pytest
+from wandb_files import read_run
+
+from hermes_core.contracts.errors import UserError
+from hermes_runner.config import RunConfig
+from hermes_runner.run.run import Run
+from hermes_runner.sinks.wandb_sink import WandbOptions, WandbSink
+
+KEY = "5ec4e7" * 6 + "5ec4"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """No login of whoever runs the tests, and nobody to be reached."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+
+
+@pytest.fixture
+def config(tmp_path):
+    task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+
+    def made(options, **values):
+        given = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "enabled_toolsets": ["terminal"]}
+        return RunConfig.parse({**given, "sinks": [{"name": "wandb", "options": options}], **values}, source="the test")
+
+    return made
+
+
+def offline_runs(folder):
+    return [read_run(path) for path in sorted(folder.glob("wandb/offline-run-*"))]
+
+
+def children():
+    return {
+        int(child) for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()
+    }
+
+
+async def test_a_run_and_its_resume_are_one_wandb_run_with_means_over_both(registry, config, tmp_path):
+    options = {"mode": "offline", "project": "p", "name": "n", "group": "g", "every": 2, "api_key": KEY}
+    before, environment = children(), dict(os.environ)
+    first = await Run(config(options, group_size=3), registry, stream=io.StringIO()).execute()
+    second = await Run(config(options, group_size=4), registry, stream=io.StringIO()).execute()
+    assert first.clean
+    assert second.clean
+    assert children() == before
+    assert dict(os.environ) == environment
+
+    runs = offline_runs(tmp_path / "out")
+    run_id = json.loads((tmp_path / "out" / "run.json").read_text())["run_id"]
+    assert [(run["id"], run["project"], run["name"], run["group"]) for run in runs] == [(run_id, "p", "n", "g")] * 2
+    assert [run["exit_code"] for run in runs] == [0, 0]
+    assert [[point["rollouts"] for point in run["history"]] for run in runs] == [[2, 3], [4]]
+
+    last = runs[1]["history"][-1]
+    outcomes = [json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()]
+    assert last["mean/reward"] == 0.5
+    assert last["mean/turns"] == sum(outcome["turns"] for outcome in outcomes) / 4
+    assert last["stop_reason/final_answer"] == 1.0
+    assert runs[1]["summary"]["reward"]["mean_over_rollouts"] == 0.5
+    assert runs[1]["summary"]["rollouts"]["total"] == 4
+    assert (runs[0]["config"]["group_size"], runs[1]["config"]["group_size"]) == (3, 4)
+
+    held = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert held == []
+
+
+def sink_of(mode):
+    return WandbSink(WandbOptions.model_validate({"mode": mode, "project": "p"}))
+
+
+def begin_folder(folder):
+    folder.mkdir()
+    (folder / "rollouts.jsonl").touch()
+    (folder / "run.json").write_text(json.dumps({"run_id": "abc", "fingerprint": {"seed": 1}, "tasks": "t.jsonl"}))
+    return str(folder)
+
+
+def test_a_run_that_is_killed_ends_its_wandb_run_as_failed(tmp_path):
+    sink = sink_of("offline")
+    before = children()
+    sink.open(begin_folder(tmp_path / "out"))
+    sink.write({"stop_reason": "final_answer", "reward_status": "ok", "reward": 1.0, "turns": 2})
+    (child,) = children() - before
+    process = sink._process._process
+    process.stdin.close()  # as the end of this process would
+    assert process.wait(60) == 0
+    process.stdout.close()
+    sink._process._errors.close()
+    (run,) = offline_runs(tmp_path / "out")
+    assert (run["exit_code"], [point["mean/reward"] for point in run["history"]]) == (1, [1.0])
+    assert child == process.pid
+
+
+def test_without_a_key_the_run_does_not_begin_and_no_process_is_left(tmp_path):
+    sink = sink_of("online")
+    before = children()
+    with pytest.raises(RuntimeError, match=r"(?i)api.key"):
+        sink.open(begin_folder(tmp_path / "out"))
+    assert children() == before
+
+
+async def test_a_key_that_is_none_is_refused_without_being_repeated(registry, config, tmp_path):
+    key = "no-key-at-all"
+    with pytest.raises(UserError, match="sink 'wandb' cannot begin: RuntimeError") as caught:
+        await Run(config({"mode": "online", "api_key": key}), registry, stream=io.StringIO()).execute()
+    assert key not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_process_that_dies_is_said_with_its_status(tmp_path):
+    sink = sink_of("offline")
+    sink.open(begin_folder(tmp_path / "out"))
+    sink._process._process.kill()
+    sink._process._process.wait(60)
+    with pytest.raises(RuntimeError, match="the process of wandb ended with status -9"):
+        sink.write({"stop_reason": "final_answer"})
+    with pytest.raises(RuntimeError, match="ended with status -9"):
+        sink.close()
