@@ -161,6 +161,22 @@ async def test_a_sink_that_takes_too_long_with_the_summary_is_left_behind():
     await with_more_time(attempt)
 
 
+async def test_a_sink_that_gives_up_by_itself_is_fed_on_and_closed():
+    class Impatient(Noting):
+        def write(self, outcome):
+            super().write(outcome)
+            raise TimeoutError("no answer in 5 s")
+
+    sink, errors = Impatient(), Counter()
+    feed = SinkFeed("impatient", sink, errors, limit=60)
+    await feed.open("")
+    for _ in range(2):
+        await feed.put({})
+    assert await feed.close() is None
+    assert sink.calls == ["open", "write", "write", "close"]
+    assert errors == {"impatient: TimeoutError: no answer in 5 s": 2}
+
+
 async def test_without_the_report_no_page_is_written_and_none_is_named(registry, config, tmp_path):
     result, _ = await run(registry, config(report=False))
     assert not (tmp_path / "out" / "report.html").exists()

@@ -143,12 +143,9 @@ class Registry:
 
     def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
         """Ask every plugin which parser a model needs; None if none answers, an error if two disagree."""
-        answers: dict[str, str] = {}
-        for plugin, hooks in self._hooks.items():
-            if "hermes_parser_for" not in hooks:
-                continue
-            if (answer := self._parser_answer(plugin, model_id, chat_template)) is not None:
-                answers[plugin] = answer
+        asked = (plugin for plugin, hooks in self._hooks.items() if "hermes_parser_for" in hooks)
+        found = {plugin: self._parser_answer(plugin, model_id, chat_template) for plugin in asked}
+        answers = {plugin: answer for plugin, answer in found.items() if answer is not None}
         if len(set(answers.values())) > 1:
             said = ", ".join(f"{plugin} says {parser!r}" for plugin, parser in answers.items())
             lines = " or ".join(f"tool_call_parser: {parser}" for parser in dict.fromkeys(answers.values()))
@@ -167,17 +164,13 @@ class Registry:
         found: dict[str, Any] = {}
         refusals: dict[str, HermesError] = {}
         for plugin, hooks in self._hooks.items():
-            if hook not in hooks:
-                continue
             try:
-                answer = call(hooks[hook], **arguments)
+                if hook in hooks and (answer := call(hooks[hook], **arguments)) is not None:
+                    found[plugin] = answer
             except HermesError as error:
                 refusals[plugin] = error
-                continue
             except (Exception, SystemExit) as error:  # the plugin boundary
                 raise plugin_error(hook, plugin, error) from error
-            if answer is not None:
-                found[plugin] = answer
         if refusals and not found:
             raise lookup_errors.no_answer(hook, refusals)
         return found
