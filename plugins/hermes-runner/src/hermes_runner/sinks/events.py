@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hermes_core import hookimpl
 from hermes_core.contracts.events import ProcessUpdated, RolloutFinished, RolloutScored, RolloutStarted, ToolCalled
 from hermes_core.contracts.model import encode
-from hermes_runner.output import JsonlFile
+from hermes_runner.file_writing import JsonlFile
 
 _FILE: Final = "events.jsonl"
 _LONGEST: Final = 500
