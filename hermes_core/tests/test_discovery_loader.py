@@ -76,11 +76,11 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
         ),
         (
             "@hookimpl\ndef hermes_cli_commands():\n    return [CommandSpec(name='plugins', summary='', target='a:b')]",
-            "cli_command 'plugins' has the name of a core command",
+            "cli_command 'plugins' has a reserved name",
         ),
         (
             "@hookimpl\ndef hermes_toolsets():\n    return [ToolsetSpec(name='all', summary='')]",
-            "toolset 'all' is one of the core's own",
+            "toolset 'all' has a reserved name",
         ),
     ],
 )

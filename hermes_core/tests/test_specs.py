@@ -55,7 +55,7 @@ def test_a_name_that_could_not_be_written_in_a_config_is_refused(name):
 
 @pytest.mark.parametrize("alias", ["", "a b", "mine:web"])
 def test_an_alias_that_could_not_be_written_in_a_config_is_refused(alias):
-    with pytest.raises(ValueError, match="a component name is letters, digits"):
+    with pytest.raises(ValueError, match="expected a component name of letters, digits"):
         ToolsetSpec(name="web", summary="", aliases=(alias,))
 
 

@@ -147,9 +147,9 @@ def test_a_distribution_that_two_plugins_declare_is_an_error_that_names_both(sit
 
 
 def test_what_no_loaded_plugin_declares_names_the_package_that_does(load):
-    with pytest.raises(UnknownComponentError, match="hermes-tools brings it, and is not in the allow-list"):
+    with pytest.raises(UnknownComponentError, match="hermes-tools has it, and is not in the allow-list"):
         select_tools(load(), distribution="science")
-    with pytest.raises(ConfigError, match="hermes-tools brings it, and is not in the allow-list"):
+    with pytest.raises(ConfigError, match="hermes-tools has it, and is not in the allow-list"):
         select_tools(load())
 
 

@@ -88,7 +88,7 @@ async def test_the_oracle_plays_the_solutions_of_a_task_file_and_says_what_it_le
 def test_without_the_package_that_reads_task_files_it_is_named(tasks):
     arguments = parse("oracle", "--tasks", str(tasks))
     arguments.plugin_settings = PluginSettings(allow=("hermes-models",))
-    with pytest.raises(ConfigError, match=r"hermes-runner brings it, and is .*; admit hermes-runner"):
+    with pytest.raises(ConfigError, match=r"hermes-runner has it, and is .*; admit hermes-runner"):
         ServeModelCommand().run(arguments)
 
 

@@ -171,7 +171,7 @@ async def test_another_engine_continues_a_run(ran):
     ("engine", "options", "words"),
     [
         ("dseks", {}, "desks"),
-        ("ray", {}, "hermes-backend-ray brings it|pip install hermes-backend-ray"),
+        ("ray", {}, "hermes-backend-ray has it|pip install hermes-backend-ray"),
         ("desks", {"truoble": ""}, "truoble"),
         ("local", {"workers": 3}, "workers"),
     ],

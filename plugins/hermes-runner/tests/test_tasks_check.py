@@ -124,9 +124,9 @@ async def test_a_task_may_begin_with_any_conversation(
 async def test_without_the_models_that_play_no_task_is_to_blame() -> None:
     allowed = ("hermes-sandbox", "hermes-tools", "hermes-runner")
     async with Runtime(load_plugins(PluginSettings(allow=allowed), environ={})) as runtime:
-        with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models brings it"):
+        with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models has it"):
             await check_task(task(), runtime)
-        with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models brings it"):
+        with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models has it"):
             await anext(check_tasks([task()], runtime))
 
 
@@ -194,5 +194,5 @@ def test_bad_arguments_are_answered_with_what_to_type(tasks_file: Path, capsys: 
     assert "local" in capsys.readouterr().err
     assert command("check", tasks_file, plugins=("-p", "no:hermes-models")) == 2
     printed = capsys.readouterr()
-    assert "hermes-models brings it" in printed.err
+    assert "hermes-models has it" in printed.err
     assert printed.out == ""

@@ -170,7 +170,7 @@ def _check(kind: Kind, item: object) -> Declaration:
     if isinstance(item, ComponentSpec) and (unreadable := unreadable_requirements(item.requires)):
         raise BadPluginError(f"{kind.name} {item.name!r} requires {unreadable[0]!r}; expected {FORMS}")
     if item.name in kind.reserved:
-        raise BadPluginError(f"{kind.name} {item.name!r} has the name of a core command; choose another name")
+        raise BadPluginError(f"{kind.name} {item.name!r} has a reserved name; choose another one")
     return item
 
 
