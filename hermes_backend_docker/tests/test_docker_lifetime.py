@@ -91,7 +91,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing(backend: DockerBackend, 
         opening = asyncio.create_task(backend.open(ASK))
         await asyncio.wait((opening,), timeout=seconds)
         opening.cancel()
-        (made,) = await asyncio.gather(opening, return_exceptions=True)
+        made = (await asyncio.gather(opening, return_exceptions=True))[0]
         if not isinstance(made, BaseException):
             await made.aclose()
     assert backend.lease_dir is not None

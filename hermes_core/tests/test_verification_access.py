@@ -102,9 +102,9 @@ async def test_a_place_that_cannot_be_frozen_gives_no_reward_and_says_what_can(p
 
 
 async def test_a_backend_of_somebody_else_that_cannot_freeze_is_refused(play, monkeypatch):
-    from hermes_sandbox.backends import AgentSandbox
+    from hermes_sandbox.backends import BackendSandbox
 
-    monkeypatch.delattr(AgentSandbox, "freeze")
+    monkeypatch.delattr(BackendSandbox, "freeze")
     outcome = await play("frozen", "echo ok > answer.txt")
     assert "sandboxes of 'local' cannot be frozen" in outcome.reward_failure.message
 

@@ -22,9 +22,8 @@ from hermes_core.specs import BackendSpec
 from hermes_pool import OptionNames, PoolOptions, SlotPool
 from hermes_sandbox.backends import (
     AgentBackend,
-    AgentSandbox,
+    BackendSandbox,
     SandboxHost,
-    ShellSandbox,
     UserSlot,
     first_uid,
     slot_fields,
@@ -96,7 +95,7 @@ class ModalBackend(AgentBackend):
         """Raise unless `spec` can be had here, by trying."""
         await super().check(self._of_mode(spec))
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox | ShellSandbox:
+    async def open(self, spec: SandboxSpec) -> BackendSandbox[Any]:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
         return await super().open(self._of_mode(spec))
 

@@ -70,7 +70,7 @@ async def test_neither_secret_nor_stream_is_where_a_command_looks() -> None:
 async def test_who_writes_to_the_shells_own_stream_ends_the_sandbox_and_answers_nothing() -> None:
     async with plain_sandbox() as box:
         call = await begin(box, "sleep 7474")
-        box._client._stream.reader.push(f"{_FORGED:<255}\n".encode())
+        box._server._stream.reader.push(f"{_FORGED:<255}\n".encode())
         with pytest.raises(SandboxLostError, match="somebody else"):
             await call
         with pytest.raises(SandboxLostError):

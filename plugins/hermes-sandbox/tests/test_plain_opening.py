@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,22 @@ async def test_renewing_kills_what_runs_and_forgets_the_session() -> None:
         await box.renew()
         assert not running(box.id, "7676")
         assert (await box.exec("echo ${STATE-none} $PWD; ls")).output == f"none {box.workspace}\nkept\n"
+
+
+async def test_a_second_renewal_at_once_ends_the_shell_that_the_first_one_started() -> None:
+    async with plain_sandbox() as box:
+        ended: list[Any] = []
+        restart = box.host.restart_shell
+
+        async def restart_shell(client: Any) -> Any:
+            ended.append(client)
+            return await restart(client)
+
+        box.host.restart_shell = restart_shell
+        await asyncio.gather(box.renew(), box.renew())
+        first, second = ended
+        assert first is not second
+        assert (await box.exec("echo usable")).output == "usable\n"
 
 
 async def test_closing_leaves_nothing_and_fails_what_comes_after() -> None:

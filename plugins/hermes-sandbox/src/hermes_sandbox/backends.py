@@ -10,6 +10,7 @@ from hermes_core.lazy import lazy_exports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+    from hermes_sandbox.backend.backend_sandbox import BackendSandbox
     from hermes_sandbox.backend.base import AgentBackend
     from hermes_sandbox.backend.hosts.container_host import RootAgentHost, refuse_mounted
     from hermes_sandbox.backend.hosts.host import SandboxHost
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         parse_identity,
     )
     from hermes_sandbox.backend.portable_python import NotPortableError, PortablePython, portable_python
-    from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
+    from hermes_sandbox.backend.shell_sandbox import refuse_without_agent
     from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, owner_is_dead
     from hermes_sandbox.posix_shell.client import ShellClient
     from hermes_sandbox.posix_shell.source import shell_command
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENVIRONMENT", "OWNER_FIELDS", "PROCESSES", "PYTHON_FLAGS", "Abortable", "AgentBackend", "AgentClient",
-    "AgentOptions", "AgentSandbox", "AgentSlot", "AgentStream", "CallbackReader", "CommandUser", "InsidePath",
-    "Lease", "MakeHost", "NotPortableError", "PortablePython", "RecycledHost", "RootAgentHost", "SandboxHost",
-    "Seconds", "SharedHost", "SharedHostPool", "ShellClient", "ShellSandbox", "SlotRequest", "SlotReservation",
+    "AgentOptions", "AgentSandbox", "AgentSlot", "AgentStream", "BackendSandbox", "CallbackReader", "CommandUser",
+    "InsidePath", "Lease", "MakeHost", "NotPortableError", "PortablePython", "RecycledHost", "RootAgentHost",
+    "SandboxHost", "Seconds", "SharedHost", "SharedHostPool", "ShellClient", "SlotRequest", "SlotReservation",
     "UserSlot", "chown_script", "first_uid", "make_readonly_script", "open_callback_reader", "owner_is_dead",
     "parse_identity", "portable_python", "refuse_mounted", "refuse_without_agent", "shared_dir_script",
     "shell_command", "slot_fields", "system_error",
@@ -52,6 +53,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
         __name__,
         {
             "hermes_sandbox.backend.agent_sandbox": "AgentSandbox",
+            "hermes_sandbox.backend.backend_sandbox": "BackendSandbox",
             "hermes_sandbox.backend.base": "AgentBackend",
             "hermes_sandbox.backend.hosts.container_host": "RootAgentHost refuse_mounted",
             "hermes_sandbox.backend.hosts.host": "SandboxHost",
@@ -63,7 +65,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
                 "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"
             ),
             "hermes_sandbox.backend.portable_python": "NotPortableError PortablePython portable_python",
-            "hermes_sandbox.backend.shell_sandbox": "ShellSandbox refuse_without_agent",
+            "hermes_sandbox.backend.shell_sandbox": "refuse_without_agent",
             "hermes_sandbox.leases.book": "Lease OWNER_FIELDS owner_is_dead",
             "hermes_sandbox.posix_shell.client": "ShellClient",
             "hermes_sandbox.posix_shell.source": "shell_command",

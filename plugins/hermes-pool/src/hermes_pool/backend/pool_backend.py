@@ -19,7 +19,7 @@ from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.plugin import POOL
 from hermes_pool.refusals import member_not_ready, too_late
 from hermes_pool.statistics import PoolStats
-from hermes_sandbox.backends import AgentBackend, AgentSandbox, SandboxHost, ShellSandbox
+from hermes_sandbox.backends import AgentBackend, BackendSandbox, SandboxHost
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
@@ -123,7 +123,7 @@ class PoolBackend(AgentBackend):
         if len(failed) == len(self.members):
             raise self._all_failed()
 
-    async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | ShellSandbox:
+    async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
         """Make it on the first member that has room; where that one fails, on the next."""
         loop, seconds = asyncio.get_running_loop(), self.options.acquire_timeout
         deadline = loop.time() + seconds
@@ -147,7 +147,7 @@ class PoolBackend(AgentBackend):
 
     async def _make_on(
         self, ticket: Ticket, spec: SandboxSpec, sandbox_id: str, deadline: float
-    ) -> AgentSandbox | ShellSandbox:
+    ) -> BackendSandbox[Any]:
         pool = ticket.member.pool
         self._tickets[sandbox_id] = ticket
         pool.deadlines[sandbox_id] = deadline

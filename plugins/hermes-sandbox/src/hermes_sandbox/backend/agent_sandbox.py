@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, final
+from typing import Any, Final, TypeVar, Unpack, final
 
-from hermes_core.cancellation import run_uncancelled
-from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.sandbox import ExecResult, FileStat, Sandbox, SandboxSpec, Transfer
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import ExecResult, FileStat, Sandbox, Transfer
+from hermes_sandbox.backend.backend_sandbox import BackendSandbox, SandboxParts
 from hermes_sandbox.backend.changes import take_changes
-from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.egress.log import EgressLog
 from hermes_sandbox.protocol import transfers
 from hermes_sandbox.protocol.client import require_fits
@@ -22,7 +20,7 @@ from hermes_sandbox.protocol.output import decode_streams, join_ends
 from hermes_sandbox.protocol.processes import AgentProcesses
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_sandbox.protocol.turns import in_turns
-from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
+from hermes_sandbox.protocol.validation import check_path, check_range, check_timeout, check_variables, encode_text
 
 _logger = logging.getLogger(__name__)
 
@@ -42,58 +40,26 @@ _MOST_RECOVERIES: Final = 2
 
 
 @final
-class AgentSandbox:
+class AgentSandbox(BackendSandbox[AgentSlot]):
     """A sandbox behind an agent. Made by `AgentBackend.open`."""
 
-    def __init__(
-        self,
-        *,
-        sandbox_id: str,
-        host: SandboxHost,
-        spec: SandboxSpec,
-        provenance: Mapping[str, Any],
-        connect: Callable[[AgentSlot | None], Awaitable[AgentSlot]],
-        release: Callable[[AgentSandbox], Awaitable[None]],
-        egress_log: EgressLog | None = None,
-    ) -> None:
-        self._id = sandbox_id
-        self._host = host
-        self._spec = spec
-        self._provenance = dict(provenance)
-        self._connect = connect
-        self._release = release
+    def __init__(self, *, egress_log: EgressLog | None = None, **parts: Unpack[SandboxParts[AgentSlot]]) -> None:
+        super().__init__(**parts)
         self._egress_log = egress_log
-        self._slot: AgentSlot | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
         self._recovering = asyncio.Lock()
         self._recoveries = 0
         self._is_beyond_recovery = False
         self._processes = AgentProcesses(lambda: self.slot)
 
     @property
-    def id(self) -> str:
-        """Unique name of the sandbox."""
-        return self._id
-
-    @property
-    def workspace(self) -> str:
-        """Absolute path, inside the sandbox, of the directory the rollout works in."""
-        return self._host.workspace
-
-    @property
     def provenance(self) -> Mapping[str, Any]:
         """What is recorded with the rollout; with an allowlist also what was asked of the proxy until now."""
         # A shared place is known only when there is a seat in one.
-        known = {**self._provenance, **self._host.provenance}
-        if limits := {**self._provenance.get("limits", {}), **known.get("limits", {})}:
-            known["limits"] = limits
-        if self._slot is not None and not self._slot.exclusive:
+        known = self._with_limits({**self._provenance, **self._host.provenance})
+        if self._server is not None and not self._server.exclusive:
             known["shared"] = True
-        if self._slot is not None and self._slot.expired:
-            known["expired"] = self._slot.expired
-        if self._slot is not None and self._slot.process_bound is not None:
-            known["limits"] = {**known.get("limits", {}), "pids": self._slot.process_bound}
+        if self._server is not None and self._server.expired:
+            known["expired"] = self._server.expired
         return known if self._egress_log is None else {**known, "egress": self._egress_log.to_json()}
 
     @property
@@ -175,8 +141,7 @@ class AgentSandbox:
         Raises:
             OSError: Among others EFBIG, for a large file without a `length`: all of it would be held in memory.
         """
-        if offset < 0 or (length is not None and length < 0):
-            raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
+        check_range(offset, length)
         header = {"op": "read", "path": check_path(path), "offset": offset, "length": length, "limit": _READ_AT_ONCE}
         return await _about(path, self.slot.download(header, _READ_AT_ONCE if length is None else length))
 
@@ -222,34 +187,9 @@ class AgentSandbox:
         return await transfers.archive(self.slot, wanted, Path(target), max_bytes=max_bytes, max_entries=max_entries)
 
     @property
-    def host(self) -> SandboxHost:
-        """The place it is in."""
-        return self._host
-
-    @property
     def slot(self) -> AgentSlot:
-        """The slot that serves it; another one after every renewal.
-
-        Raises:
-            SandboxLostError: The sandbox is closed.
-        """
-        if self._slot is None or self._closing is not None:
-            raise SandboxLostError(f"sandbox {self._id} is closed")
-        return self._slot
-
-    async def start(self) -> None:
-        """Start the agent; called once by the backend."""
-        self._slot = await self._connect(None)
-
-    async def renew(self) -> None:
-        """Kill every process of the sandbox and start a new agent; files stay, session state does not."""
-        await self._renew("it is being renewed")
-
-    async def _renew(self, reason: str) -> None:
-        # What is being asked, or waits for its turn, fails now.
-        self.slot.suspend(reason)
-        async with self._turn:
-            await run_uncancelled(self._restart(self.slot))
+        """The slot that serves it; another one after every renewal. Raises `SandboxLostError` when it is closed."""
+        return self._require_server()
 
     @property
     def recoveries(self) -> int:
@@ -269,7 +209,7 @@ class AgentSandbox:
 
     async def _start_again(self) -> bool:
         """Start a new agent in place of one that was lost; tell whether there is one."""
-        slot = self._slot
+        slot = self._server
         if slot is None or self._closing is not None or slot.expired or (loss := slot.lost) is None:
             return False
         if not self._host.is_recoverable or self._is_beyond_recovery or self._recoveries >= _MOST_RECOVERIES:
@@ -281,27 +221,10 @@ class AgentSandbox:
             _logger.info("sandbox %s is lost and cannot be started again: %s", self._id, problem)
         finally:
             # Also where whoever asked was cancelled meanwhile.
-            is_alive = self._slot is not None and self._slot.lost is None
+            is_alive = self._server is not None and self._server.lost is None
             self._recoveries += is_alive
             self._is_beyond_recovery = not is_alive
         return is_alive
-
-    async def freeze(self) -> None:
-        """Make the workspace read-only, as `renew` does for everything else: what runs ends, a new agent is started.
-
-        Raises:
-            SandboxRefusedError: Nothing here can make it read-only.
-        """
-        try:
-            await self._host.freeze()
-        except SandboxRefusedError:
-            raise
-        except BackendError as error:
-            # One that is full may have no room for whoever makes it read-only; a fresh agent is all that runs then.
-            _logger.info("sandbox %s is renewed before it is made read-only: %s", self._id, error)
-            await self.renew()
-            await self._host.freeze()
-        await self.renew()
 
     async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
         """Make an absolute path what it is in another sandbox of the image; see `changes.take_changes`."""
@@ -311,38 +234,10 @@ class AgentSandbox:
             self._provenance["has_own_programs"] = True
         return found
 
-    async def _restart(self, slot: AgentSlot) -> None:
-        self._slot = await self._connect(slot)
-
-    async def aclose(self) -> None:
-        """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await run_uncancelled(_wait(self._closing))
-
-    async def _close(self) -> None:
-        if self._slot is not None:
-            self._slot.suspend("it was closed")
-        # A renewal in progress starts another agent: let it finish, or that agent would outlive the sandbox.
-        async with self._turn:
-            try:
-                # A slot of a shared agent is closed by its place, which must know how that went.
-                if self._slot is not None and self._slot.exclusive:
-                    await self._slot.aclose()
-            finally:
-                await self._release(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-async def _wait(task: asyncio.Task[None]) -> None:
-    await asyncio.shield(task)
+    async def _end(self, server: AgentSlot) -> None:
+        # A slot of a shared agent is closed by its place, which must know how that went.
+        if server.exclusive:
+            await server.aclose()
 
 
 async def _about(path: str, work: Awaitable[T]) -> T:

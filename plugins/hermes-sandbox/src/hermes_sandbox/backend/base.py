@@ -18,6 +18,7 @@ from hermes_core.contracts.sandbox import IsolationLevel, RootBackend, Sandbox, 
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.agent.seccomp import FAMILIES
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+from hermes_sandbox.backend.backend_sandbox import BackendSandbox
 from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.backend.hosts.recycled_host import RecycledHost
 from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHostPool
@@ -78,7 +79,7 @@ class AgentBackend(ABC):
         self.places: Places = SharedHostPool()
         """Where sandboxes that share a place get their seat; replaced by a slot pool before the first one is opened."""
         self._leases: LeaseStore = FileLeaseStore()
-        self._open: dict[str, AgentSandbox | ShellSandbox] = {}
+        self._open: dict[str, BackendSandbox[Any]] = {}
         self._said_unbounded = False
         self._said_lacks: set[str] = set()
         self._wishes = Wishes(self.declaration.name)
@@ -189,11 +190,11 @@ class AgentBackend(ABC):
         """
         return spec
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox | ShellSandbox:
+    async def open(self, spec: SandboxSpec) -> BackendSandbox[Any]:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
         return await self._wishes.grant(self.with_level(spec), self._open_as_is)
 
-    async def _open_as_is(self, spec: SandboxSpec) -> AgentSandbox | ShellSandbox:
+    async def _open_as_is(self, spec: SandboxSpec) -> BackendSandbox[Any]:
         self.refuse(spec)
         spec = await self.prepare(spec)
         sandbox_id = uuid.uuid4().hex[:16]
@@ -205,12 +206,12 @@ class AgentBackend(ABC):
             await run_uncancelled(self._undo(opening))
             raise
 
-    async def _undo(self, opening: asyncio.Task[AgentSandbox | ShellSandbox]) -> None:
+    async def _undo(self, opening: asyncio.Task[BackendSandbox[Any]]) -> None:
         await asyncio.wait((opening,))
         if not opening.cancelled() and opening.exception() is None:
             await opening.result().aclose()
 
-    async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | ShellSandbox:
+    async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
         """Take a lease, create the place and start the agent in it; a pool chooses the member here."""
         leases = self._leases
         try:
@@ -227,14 +228,14 @@ class AgentBackend(ABC):
 
     async def _start(
         self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore
-    ) -> AgentSandbox | ShellSandbox:
-        sandbox: AgentSandbox | ShellSandbox
+    ) -> BackendSandbox[Any]:
+        sandbox: BackendSandbox[Any]
         why = host.without_python
         if why is None:
             sandbox = self._assemble(spec, sandbox_id, host, leases)
             try:
                 await sandbox.start()
-                self._require_bound(spec, sandbox.slot.process_bound)
+                self._require_bound(spec, sandbox.process_bound)
                 self._tell_lacks(spec, host)
             except NoPythonError as error:
                 if not host.serves_plain:
@@ -251,7 +252,7 @@ class AgentBackend(ABC):
             refuse_without_agent(spec, why)
             async with self.starts:
                 await sandbox.start()
-            self._require_bound(spec, sandbox.provenance.get("limits", {}).get("pids"), _PLAIN_HINT)
+            self._require_bound(spec, sandbox.process_bound, _PLAIN_HINT)
         except BaseException:
             await sandbox.aclose()
             raise

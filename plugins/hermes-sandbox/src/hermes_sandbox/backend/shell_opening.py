@@ -36,7 +36,6 @@ def shell_sandbox(
     fields = request.fields(host)
     identity = None if fields["uid"] is None else (fields["uid"], fields["gid"])
     weaker = [*provenance.get("weaker", ()), *([_SAME_USER] if identity is None else [])]
-    limits = dict(provenance.get("limits", {}))
     state = _first_state(fields)
 
     async def connect(previous: ShellClient | None) -> ShellClient:
@@ -46,9 +45,6 @@ def shell_sandbox(
             client = await ShellClient.connect(stream, place, timeout=request.setup_timeout)
         except OSError as error:
             raise system_error("the shell cannot be started", error) from error
-        if client.process_bound is not None:
-            # Handed on when the sandbox was made, before there was a shell to ask.
-            limits["pids"] = client.process_bound
         await _begin_session(client, state, request)
         return client
 
@@ -56,7 +52,7 @@ def shell_sandbox(
         sandbox_id=request.sandbox_id,
         host=host,
         spec=request.spec,
-        provenance={**provenance, "limits": limits, "weaker": weaker, "agent": "sh", "without_python": why},
+        provenance={**provenance, "weaker": weaker, "agent": "sh", "without_python": why},
         first_state=state,
         connect=connect,
         release=release,

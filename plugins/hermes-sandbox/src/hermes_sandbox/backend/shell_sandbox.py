@@ -7,19 +7,17 @@ import posixpath
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NoReturn, Self, final
+from typing import Final, NoReturn, Unpack, final
 
-from hermes_core.cancellation import run_uncancelled
-from hermes_core.contracts.errors import SandboxLacksError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.errors import SandboxLacksError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, Sandbox, SandboxSpec, Transfer
-from hermes_sandbox.backend.hosts.host import SandboxHost
+from hermes_sandbox.backend.backend_sandbox import BackendSandbox, SandboxParts
 from hermes_sandbox.posix_shell.client import Captured, Ran, ShellClient
 from hermes_sandbox.posix_shell.files import PlainFiles
 from hermes_sandbox.posix_shell.scripts import session_script
 from hermes_sandbox.protocol.client import require_fits
 from hermes_sandbox.protocol.output import decode_streams, join_ends
-from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
+from hermes_sandbox.protocol.validation import check_path, check_range, check_timeout, check_variables, encode_text
 
 _HINT: Final = "install python3 in the image"
 _FILE_SECONDS: Final = 60.0
@@ -39,55 +37,17 @@ def refuse_without_agent(spec: SandboxSpec, why: str) -> None:
 
 
 @final
-class ShellSandbox:
+class ShellSandbox(BackendSandbox[ShellClient]):
     """A sandbox behind a shell. Made by `AgentBackend.open`.
 
     The session keeps its directory and its exported variables. Commands are those of the image's own `sh`.
     """
 
-    def __init__(
-        self,
-        *,
-        sandbox_id: str,
-        host: SandboxHost,
-        spec: SandboxSpec,
-        provenance: Mapping[str, Any],
-        first_state: bytes,
-        connect: Callable[[ShellClient | None], Awaitable[ShellClient]],
-        release: Callable[[ShellSandbox], Awaitable[None]],
-    ) -> None:
-        self._id = sandbox_id
-        self._host = host
-        self._spec = spec
-        self._provenance = dict(provenance)
+    def __init__(self, *, first_state: bytes, **parts: Unpack[SandboxParts[ShellClient]]) -> None:
+        super().__init__(**parts)
         self._first_state = first_state
-        self._connect = connect
-        self._release = release
-        self._client: ShellClient | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
         self._executions: dict[str, asyncio.Future[ExecResult]] = {}
-        self._files = PlainFiles(self._run_about_files, host.workspace)
-
-    @property
-    def id(self) -> str:
-        """Unique name of the sandbox."""
-        return self._id
-
-    @property
-    def workspace(self) -> str:
-        """Absolute path, inside the sandbox, of the directory the rollout works in."""
-        return self._host.workspace
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """What is recorded with the rollout: `agent` is `sh`, and `weaker` says what that costs."""
-        return self._provenance
-
-    @property
-    def host(self) -> SandboxHost:
-        """The place it is in."""
-        return self._host
+        self._files = PlainFiles(self._run_about_files, self.workspace)
 
     @property
     def processes(self) -> Processes:
@@ -96,12 +56,6 @@ class ShellSandbox:
 
     def _lack(self, what: str) -> NoReturn:
         raise SandboxLacksError(f"{what} need Python in the sandbox, and this one is served by sh", hint=_HINT)
-
-    @property
-    def _shell(self) -> ShellClient:
-        if self._client is None or self._closing is not None:
-            raise SandboxLostError(f"sandbox {self._id} is closed")
-        return self._client
 
     async def exec(
         self,
@@ -126,7 +80,7 @@ class ShellSandbox:
         seconds = check_timeout(self._spec.timeout if timeout is None else timeout)
         script = session_script(
             text,
-            folder=f"{self._shell.folder}/u",
+            folder=f"{self._require_server().folder}/u",
             workspace=self.workspace,
             first=self._first_state,
             cwd=None if cwd is None else posixpath.join(self.workspace, check_path(cwd)),
@@ -162,7 +116,8 @@ class ShellSandbox:
     async def _exec(self, script: bytes, stdin: bytes, seconds: float, *, merge_stderr: bool) -> ExecResult:
         async with self._turn:
             started = time.perf_counter()
-            ran, stopped = await self._shell.run(script, stdin, limit=self._spec.output_limit, deadline=seconds)
+            shell = self._require_server()
+            ran, stopped = await shell.run(script, stdin, limit=self._spec.output_limit, deadline=seconds)
         stdout, stderr = _join(ran.out), _join(ran.err)
         if merge_stderr:
             # Only what could not begin says something there, such as su.
@@ -180,15 +135,14 @@ class ShellSandbox:
         )
 
     async def _run_about_files(self, script: bytes, stdin: bytes) -> Ran:
-        ran, stopped = await self._shell.run(script, stdin, limit=_FILE_LIMIT, deadline=_FILE_SECONDS)
+        ran, stopped = await self._require_server().run(script, stdin, limit=_FILE_LIMIT, deadline=_FILE_SECONDS)
         if stopped:
             raise TimeoutError(f"no answer about a file within {_FILE_SECONDS:g} s")
         return ran
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the bytes of a file, or a range of them."""
-        if offset < 0 or (length is not None and length < 0):
-            raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
+        check_range(offset, length)
         return await self._files.read(check_path(path), offset, length)
 
     async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
@@ -229,20 +183,9 @@ class ShellSandbox:
         del source, path, kept
         self._lack("changes of another sandbox, which is judged in this one,")
 
-    async def start(self) -> None:
-        """Start the shell; called once by the backend."""
-        self._client = await self._connect(None)
-
-    async def renew(self) -> None:
-        """Kill every process of the sandbox and start a new shell; files stay, session state does not."""
-        client = self._shell
-        client.suspend("it is being renewed")
-        async with self._turn:
-            await run_uncancelled(self._restart(client))
-
-    async def _restart(self, client: ShellClient) -> None:
+    async def _restart(self, server: ShellClient) -> None:
         self._executions = {}
-        self._client = await self._connect(client)
+        await super()._restart(server)
 
     async def freeze(self) -> None:
         """Refused: what keeps a workspace from the commands' user is the agent."""
@@ -251,33 +194,11 @@ class ShellSandbox:
             hint=f"{_HINT}, or verify in a fresh sandbox",
         )
 
-    async def aclose(self) -> None:
-        """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await run_uncancelled(_wait(self._closing))
-
     async def _close(self) -> None:
-        if self._client is not None:
-            self._client.fail("it was closed")
-        async with self._turn:
-            try:
-                if self._client is not None:
-                    await self._client.aclose()
-            finally:
-                await self._release(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-async def _wait(task: asyncio.Task[None]) -> None:
-    await asyncio.shield(task)
+        if self._server is not None:
+            # Whoever waits for an answer to a kill, of a shell that gives none, would keep the turn for a minute.
+            self._server.fail("it was closed")
+        await super()._close()
 
 
 def _join(found: Captured) -> bytes:

@@ -38,6 +38,12 @@ def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return dict(variables)
 
 
+def check_range(offset: int, length: int | None) -> None:
+    """Raise `ValueError` unless a file has such a range; None is all that follows."""
+    if offset < 0 or (length is not None and length < 0):
+        raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
+
+
 def check_timeout(seconds: float) -> float:
     """Return a number of seconds that is valid as a timeout."""
     if not 0 <= seconds < _TIMEOUT_MAX:  # NaN fails this too
