@@ -115,11 +115,50 @@ def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeyp
     assert f"→ pip install '{package}" in out
 
 
+def test_probing_names_a_package_that_is_missing_as_the_doctor_does(capsys, monkeypatch):
+    known = distributions.installed_version
+    monkeypatch.setattr(distributions, "installed_version", lambda name: None if name == "ray" else known(name))
+    assert main(["sandboxes", "probe", "ray"], environ={}) == 1
+    assert "the package ray is not installed\n    → pip install 'ray" in capsys.readouterr().out
+
+
+BREAKS_OVER_A_SPEC = """
+from hermes_core import hookimpl
+from hermes_core.specs import BackendSpec
+from hermes_sandbox.local.backend import LocalBackend
+
+
+@hookimpl
+def hermes_backends():
+    return [BreaksOverASpec.declaration]
+
+
+class BreaksOverASpec(LocalBackend):
+    declaration = BackendSpec(name="breaks", target="breaks_over_a_spec:BreaksOverASpec", summary="Breaks.")
+
+    async def check(self, spec):
+        if spec.memory_mb:
+            raise KeyError("memory_mb")
+"""
+
+
+def test_a_backend_that_breaks_over_what_a_config_asks_has_its_line(tmp_path, capsys, monkeypatch):
+    (tmp_path / "breaks_over_a_spec.py").write_text(BREAKS_OVER_A_SPEC)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = tmp_path / "run.yaml"
+    config.write_text("terminal_backend: breaks\nsandbox: {memory_mb: 64}\n")
+    assert main(["-p", "breaks_over_a_spec", "doctor", "--config", str(config)], environ={}) == 1
+    out = capsys.readouterr().out
+    assert "breaks  works at none" in out
+    assert f"{config}: KeyError: 'memory_mb' (" in out
+
+
 def test_an_engine_that_does_not_answer_is_asked_once(capsys, refusing):
     """Each level would wait for it anew, a minute for some."""
     options = json.dumps({"nomad_address": f"http://127.0.0.1:{refusing}"})
     main(["sandboxes", "probe", "nomad", "--json", "--backend-options", options], environ={})
-    levels = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["feature"] == "isolation"]
+    [row] = json.loads(capsys.readouterr().out)["backends"]
+    levels = [one for one in row["findings"] if one["feature"] == "isolation"]
     assert [one["works"] for one in levels] == [False, None]
     assert levels[0]["hint"] == levels[1]["hint"]
 
@@ -325,7 +364,7 @@ def test_lines_are_broken_for_a_terminal_and_not_for_a_pipe(doctor, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     _, piped = doctor("docker", "--backend-options", '{"docker_host": "unix:///nowhere.sock"}')
-    monkeypatch.setattr("hermes_sandbox.commands.doctor.is_terminal", lambda _stream: True)
+    monkeypatch.setattr("hermes_sandbox.commands.report_printer.is_terminal", lambda _stream: True)
     _, shown = doctor("docker", "--backend-options", '{"docker_host": "unix:///nowhere.sock"}')
     assert max(map(len, piped.splitlines())) > 80
     assert max(map(len, shown.splitlines())) <= 80

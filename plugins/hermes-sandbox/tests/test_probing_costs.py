@@ -77,7 +77,8 @@ def test_a_backend_costs_what_those_cost_that_it_is_made_of(command):
 def test_every_backend_has_its_line_whatever_one_of_them_does(command):
     """One that raised ended the command, and nothing was said of the others."""
     status, out, _ = command("sandboxes", "probe", "--json")
-    found = {(one["backend"], one["feature"]): one for one in json.loads(out)["findings"]}
+    rows = json.loads(out)["backends"]
+    found = {(one["backend"], one["feature"]): one for row in rows for one in row["findings"]}
     assert status == 0
     assert found["cheap", "isolation"]["works"] is True
     assert found["raises", "isolation"]["works"] is False
@@ -103,8 +104,8 @@ def test_a_name_that_two_plugins_declare_has_its_line_too(command, tmp_path, wor
 
 def test_plain_probe_spends_nothing_and_a_named_one_says_what_it_will_do(command, purse):
     _, out, err = command("sandboxes", "probe")
-    assert "dear none isolation" in out
-    assert "trying it costs something: it spends a coin\n  → hermes-core sandboxes probe dear tries it" in out
+    costs = "trying it costs something: it spends a coin"
+    assert f"is not tried\n    {costs}\n    → hermes-core sandboxes probe dear tries it\n" in out
     assert err == ""
     status, out, err = command("sandboxes", "probe", "dear", *options(purse))
     assert (status, err) == (0, "trying dear: it spends a coin\n")
@@ -114,4 +115,23 @@ def test_plain_probe_spends_nothing_and_a_named_one_says_what_it_will_do(command
 def test_doctor_tells_of_a_backend_that_cannot_be_closed(command):
     _, out, _ = command("doctor", "sticks")
     assert "works at none" in out
-    assert "ConnectionError: the line is dead" in out
+    assert "\n    closing: ConnectionError: the line is dead" in out
+
+
+def test_both_commands_find_the_same_of_a_backend(command):
+    _, out, _ = command("doctor", "--json")
+    rows = {row["backend"]: row for row in json.loads(out)["backends"]}
+    _, out, _ = command("sandboxes", "probe", "--json")
+    probed = {row["backend"]: row for row in json.loads(out)["backends"]}
+    assert list(probed) == list(rows)
+    for name in ("cheap", "raises", "exits"):
+        found = dict(probed[name])
+        assert [one["isolation"] for one in found.pop("findings")] == ["none"]
+        assert found == rows[name]
+
+
+def test_probing_names_what_it_would_try_as_it_goes_and_what_works_nowhere(command):
+    status, out, _ = command("sandboxes", "probe", "raises")
+    assert status == 1
+    assert out.startswith("raises  does not work here\n    KeyError: 'node' (")
+    assert out.endswith("\n    → hermes-core plugins show backend:raises says whose it is\n")

@@ -43,17 +43,18 @@ def test_the_doctor_warns_where_nothing_bounds_processes_and_the_backend_works(c
 
 
 def test_probing_says_what_bounds_processes_beside_the_level(command):
-    assert "isolation  works   processes: 1024, by a keeper\n" in command("sandboxes", "probe", "strict")
+    out = command("sandboxes", "probe", "strict")
+    assert out.startswith("strict  works at none\n    processes at none: 1024, by a keeper\n")
 
 
 def test_probing_warns_where_nothing_bounds_processes(command):
     out = command("sandboxes", "probe", "loose")
-    assert "works   nothing bounds processes" in out
-    assert "\nprocesses of loose none: nothing bounds them: nobody looks after them\n  → " in out
+    assert "\n    processes at none: nothing bounds them: nobody looks after them\n    → " in out
 
 
 def test_probing_as_json_has_the_sandbox_s_own_words(command):
-    [finding] = json.loads(command("sandboxes", "probe", "loose", "--json"))["findings"]
+    [row] = json.loads(command("sandboxes", "probe", "loose", "--json"))["backends"]
+    [finding] = row["findings"]
     assert (finding["works"], finding["processes"]) == (True, "none: nobody looks after them")
 
 
@@ -66,8 +67,9 @@ def test_of_a_backend_that_says_nothing_nothing_is_said(command, words):
 
 def test_probing_says_what_sandboxes_do_not_have_for_themselves(command):
     out = command("sandboxes", "probe", "sharing")
-    assert out.endswith("\nsharing none lacks private_tmp: all of them share /tmp\n")
-    [finding] = json.loads(command("sandboxes", "probe", "sharing", "--json"))["findings"]
+    assert out == "sharing  works at none\n    lacks private_tmp at none: all of them share /tmp\n"
+    [row] = json.loads(command("sandboxes", "probe", "sharing", "--json"))["backends"]
+    [finding] = row["findings"]
     assert finding["lacks"] == {"private_tmp": "all of them share /tmp"}
 
 

@@ -232,7 +232,7 @@ def test_options_that_are_no_object_are_refused(book, capsys, text):
 
 def test_probing_says_what_works_here_and_what_does_not(command, tmp_path):
     status, out, _ = command("probe", "local", "--json", options={"cgroup": str(tmp_path)})
-    found = {(f["isolation"], f["feature"]): f for f in json.loads(out)["findings"]}
+    found = {(f["isolation"], f["feature"]): f for f in json.loads(out)["backends"][0]["findings"]}
     assert status == 0
     assert found["none", "isolation"]["works"] is True
     assert found["none", "file_size"]["detail"] == "rlimit, per process"
@@ -245,7 +245,7 @@ def test_probing_says_what_works_here_and_what_does_not(command, tmp_path):
 @pytest.mark.component("bwrap")
 def test_probing_says_which_sockets_a_limited_network_leaves(command, tmp_path):
     _, out, _ = command("probe", "local", "--json", options={"cgroup": str(tmp_path)})
-    found = {(f["isolation"], f["feature"]): f for f in json.loads(out)["findings"]}
+    found = {(f["isolation"], f["feature"]): f for f in json.loads(out)["backends"][0]["findings"]}
     for network in ("network none", "network allowlist"):
         said = "sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK"
         assert (found["bwrap", network]["works"], found["bwrap", network]["detail"]) == (True, said)

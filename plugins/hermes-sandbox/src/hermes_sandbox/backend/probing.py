@@ -24,9 +24,10 @@ _MEGABYTE: Final = 1 << 20
 class Finding:
     """What became of one thing that a backend declares.
 
-    `works` is None where it was not tried: what it builds on does not work, or `detail` says why. `processes` is what
-    bounds them in a sandbox that asks for no limit, in its own words ("1024, by cgroup v1", "none: ..."), of a level
-    that works.
+    `isolation` is the level, "" for what is found of the backend as a whole; `feature` is "isolation" for the level
+    itself. `works` is None where it was not tried, and `detail` says why. `hint` is what to type next. `processes` is
+    what bounds them in a sandbox that asks for no limit, in its own words ("1024, by cgroup v1", "none: ..."), of a
+    level that works.
     """
 
     backend: str
@@ -38,6 +39,13 @@ class Finding:
     processes: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
     """What sandboxes of a level that works say that they have not for themselves, and why."""
+
+    @property
+    def place(self) -> str:
+        """What it is about: a level, or something at a level; "" for the backend as a whole."""
+        if self.feature == "isolation":
+            return self.isolation
+        return f"{self.feature} at {self.isolation}" if self.isolation else self.feature
 
     @property
     def is_unbounded(self) -> bool:
@@ -103,32 +111,25 @@ def _trials(declared: BackendSpec) -> Iterator[_Trial]:
         yield _LIMITS[limit]
 
 
-async def probe_levels(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
+async def probe_backend(backend: TerminalBackend, declared: BackendSpec, *, in_detail: bool = False) -> list[Finding]:
     """Try to run a command at every level that a backend declares, after the check that begins a run.
 
     An engine elsewhere that fails at one level, and does not refuse it, is not asked again; an answer can take long.
+
+    Args:
+        backend: What is tried, one thing after the other.
+        declared: What it declares.
+        in_detail: Whether every network and limit is tried as well, at each level that works.
     """
     findings: list[Finding] = []
-    for level in declared.isolation:
-        finding, error = await _attempt(backend, declared.name, level, _level(), check=True)
-        findings.append(finding)
+    for number, level in enumerate(declared.isolation, start=1):
+        found, error = await _attempt(backend, declared.name, level, _level(), check=True)
+        findings.append(found)
         if declared.is_remote and error is not None and not isinstance(error, SandboxRefusedError):
-            rest = declared.isolation[len(findings) :]
-            return [*findings, *(dataclasses.replace(finding, isolation=other, works=None) for other in rest)]
-    return findings
-
-
-async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
-    """Try everything a backend declares, one thing after the other."""
-    findings = []
-    for first in await probe_levels(backend, declared):
-        level = first.isolation
-        findings.append(first)
-        for trial in _trials(declared):
-            if first.works:
-                findings.append((await _attempt(backend, declared.name, level, trial))[0])
-            else:
-                findings.append(Finding(backend=declared.name, isolation=level, feature=trial.feature, works=None))
+            rest = declared.isolation[number:]
+            return [*findings, *(dataclasses.replace(found, isolation=other, works=None) for other in rest)]
+        if in_detail and found.works:
+            findings += [(await _attempt(backend, declared.name, level, trial))[0] for trial in _trials(declared)]
     return findings
 
 
@@ -137,20 +138,18 @@ async def _attempt(
 ) -> tuple[Finding, Exception | None]:
     spec = SandboxSpec(isolation=level, **trial.fields)
 
-    def report(*, works: bool, detail: str, hint: str | None = None) -> Finding:
-        return Finding(backend=name, isolation=level, feature=trial.feature, works=works, detail=detail, hint=hint)
+    def report(*, works: bool, **found: Any) -> Finding:
+        return Finding(backend=name, isolation=level, feature=trial.feature, works=works, **found)
 
     try:
         async with asyncio.timeout(_PATIENCE):
             if check:  # its words are those that a run would stop with
                 await guard_plugin_call(backend.check(spec))
             result, provenance = await guard_plugin_call(_try(backend, spec, trial))
-    except HermesError as error:
-        return report(works=False, detail=error.message, hint=error.hint), error
     except TimeoutError as error:
         return report(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what a backend raises is what is found of it
-        return report(works=False, detail=f"{type(error).__name__}: {error} ({error_location(error)})"), error
+        return report(works=False, **words_of(error)), error
     if not trial.holds(result):
         return report(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
     works = report(works=True, detail=_how(provenance, trial.feature))
@@ -158,6 +157,13 @@ async def _attempt(
         lacks = dict(provenance.get("lacks") or {})
         works = dataclasses.replace(works, processes=_how(provenance, "pids") or None, lacks=lacks)
     return works, None
+
+
+def words_of(error: Exception) -> dict[str, Any]:
+    """Return what a finding says of an error: its `detail`, and a `hint` where there is one."""
+    if isinstance(error, HermesError):
+        return {"detail": error.message, "hint": error.hint}
+    return {"detail": f"{type(error).__name__}: {error} ({error_location(error)})"}
 
 
 async def _try(backend: TerminalBackend, spec: SandboxSpec, trial: _Trial) -> tuple[ExecResult, Mapping[str, Any]]:

@@ -26,6 +26,23 @@ def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
+def options_of_named(arguments: argparse.Namespace, command: str) -> dict[str, dict[str, Any]]:
+    """Return the options by the name of the backend that a command names; empty where it names none.
+
+    Raises:
+        ConfigError: There are options, and no backend.
+    """
+    options = read_options(arguments)
+    if arguments.backend:
+        return {arguments.backend: options}
+    if options:
+        raise ConfigError(
+            "--backend-options are for the one backend that is named",
+            hint=f"hermes-core {command} BACKEND --backend-options JSON",
+        )
+    return {}
+
+
 def options_by_backend(arguments: argparse.Namespace, asked: Collection[str], why: str) -> dict[str, dict[str, Any]]:
     """Return the options with the name of the one backend that gets them; empty where nobody does, which is told.
 

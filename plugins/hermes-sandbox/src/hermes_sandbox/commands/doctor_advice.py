@@ -42,7 +42,7 @@ def missing(name: str, requires: Iterable[str], environ: Mapping[str, str]) -> t
     return None
 
 
-def advice(finding: Finding, options: Mapping[str, Any]) -> str:
+def advice(finding: Finding, options: Mapping[str, Any]) -> str | None:
     """Return what to type next: the backend's own hint, as a command where it is about options that nobody has set."""
     if _MODULE.search(finding.detail):
         return f"pip install {package_for('backend', finding.backend) or _MODULE.findall(finding.detail)[0]}"
@@ -54,7 +54,7 @@ def advice(finding: Finding, options: Mapping[str, Any]) -> str:
         return f"hermes-core doctor {finding.backend} --backend-options '{example}' fetches it, or your run's own"
     if absent := _OPTION.match(finding.detail):
         return f"set the option {absent[2]} of {absent[1]}; its page in docs/backends has all of them"
-    return finding.hint or f"hermes-core sandboxes probe {finding.backend} tells more"
+    return finding.hint
 
 
 def unbounded_advice(finding: Finding, others: Iterable[Finding]) -> tuple[str, str]:

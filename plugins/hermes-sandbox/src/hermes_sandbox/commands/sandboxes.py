@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -46,7 +47,9 @@ class SandboxesCommand:
         killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
         killing.add_argument("--all", action="store_true", help="every sandbox")
         killing.add_argument(*_BACKEND, dest="backend", metavar="NAME", help="every sandbox of this backend")
-        probing = commands.add_parser("probe", help="try what each backend declares, or one that is named")
+        probing = commands.add_parser(
+            "probe", help="as doctor, and try every network and limit that a backend declares"
+        )
         probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
         for command in (listing, collecting, killing, probing):
             command.add_argument(
@@ -65,12 +68,7 @@ class SandboxesCommand:
         from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 
         book = LeaseBook(arguments.lease_dir or default_lease_dir())
-        if arguments.action == "probe":
-            from hermes_sandbox.commands.backend_options import read_options
-            from hermes_sandbox.commands.probe import probe
-
-            return probe(_registry(arguments), arguments, read_options(arguments), arguments.lease_dir)
-        actions = {"ps": _list, "gc": _collect, "kill": _kill}
+        actions = {"ps": _list, "gc": _collect, "kill": _kill, "probe": _probe}
         return actions[arguments.action](book, arguments)
 
 
@@ -210,6 +208,22 @@ def _tell(done: Collected, arguments: argparse.Namespace, nothing: str) -> int:
         _print(nothing)
     _complain(done.problems)
     return 1 if done.failed else 0
+
+
+def _probe(_: LeaseBook, arguments: argparse.Namespace) -> int:
+    """Try every backend, or one; exit 1 if the one that was named does not work at any of its levels."""
+    from hermes_sandbox.commands.backend_options import options_of_named
+    from hermes_sandbox.commands.examination import Examination
+    from hermes_sandbox.commands.report_printer import ReportPrinter
+
+    chosen = options_of_named(arguments, "sandboxes probe")
+    examination = Examination(
+        registry=_registry(arguments), chosen=chosen, in_detail=True, lease_dir=arguments.lease_dir
+    )
+    reports = examination.report(ReportPrinter(io.StringIO() if arguments.json else sys.stdout, in_detail=True))
+    if arguments.json:
+        _print_json({"backends": [report.to_json(in_detail=True) for report in reports]})
+    return 1 if chosen and not reports[0].works else 0
 
 
 def _registry(arguments: argparse.Namespace) -> Registry:
