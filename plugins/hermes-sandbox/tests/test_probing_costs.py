@@ -135,3 +135,12 @@ def test_probing_names_what_it_would_try_as_it_goes_and_what_works_nowhere(comma
     assert status == 1
     assert out.startswith("raises  does not work here\n    KeyError: 'node' (")
     assert out.endswith("\n    → hermes-core plugins show backend:raises says whose it is\n")
+
+
+@pytest.mark.parametrize(
+    ("member", "said"), [("nobody", "works at none"), (3, "options of backend:made_of_dear are wrong")]
+)
+def test_what_a_backend_is_made_of_need_not_be_there_to_tell_what_it_costs(command, member, said):
+    _, out, err = command("doctor", "made_of_dear", "--backend-options", json.dumps({"member": member}))
+    assert said in out
+    assert err == ""
