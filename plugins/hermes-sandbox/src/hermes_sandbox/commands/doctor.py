@@ -36,14 +36,13 @@ class DoctorCommand:
             "--backend-options", metavar="JSON", default="{}", help="options of the backend that is named"
         )
         parser.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the text's is not")
-        parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="for loading one plugin")
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Print what was found; exit 1 where a plugin is broken, or the run's backend works at no level."""
         from hermes_core.contracts.errors import PluginError
 
         plan = _what_to_try(arguments)
-        broken = [] if plan.chosen else _broken_plugins(plan.settings, arguments.timeout)
+        broken = [] if plan.chosen else _broken_plugins(plan.settings)
         if not plan.chosen and not arguments.json:
             _print_plugins(broken)
         reports: list[BackendReport] = []
@@ -121,10 +120,10 @@ def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
     return answer
 
 
-def _broken_plugins(settings: PluginSettings, timeout: float) -> list[dict[str, str]]:
+def _broken_plugins(settings: PluginSettings) -> list[dict[str, str]]:
     from hermes_core.discovery import diagnose
 
-    found = diagnose(settings, timeout=timeout)
+    found = diagnose(settings)
     return [{"plugin": one.subject, "message": one.message} for one in found if one.level == "error"]
 
 
