@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -64,7 +63,7 @@ class _Report:
 
 
 def _probe(record: PluginRecord, settings: PluginSettings, timeout: float) -> _Report:
-    alone = dataclasses.replace(admit_only([record], settings), strict=False)
+    alone = admit_only([record], settings)
     with tempfile.TemporaryDirectory(prefix="hermes-doctor-") as folder:
         result, output = Path(folder, "result"), Path(folder, "output")
         command = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), record.id, json.dumps(alone.to_json())]
