@@ -118,6 +118,18 @@ async def test_no_kind_keeps_another_out_for_ever():
         await asyncio.wait_for(given_back([younger]), 60)
 
 
+async def test_a_host_that_makes_room_gives_second_slots_to_those_who_are_in_it():
+    """They waited for each other until the time was over: it for its users to leave, they for their second slot."""
+    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+        seat = await pool.acquire("one image", engine.make, 9, request("rollout-1"))
+        (other,) = acquiring(pool, engine, 1, key="another")
+        assert await eventually(lambda: pool.stats().hosts["draining"] == 1)
+        second = await asyncio.wait_for(pool.acquire("one image", engine.make, 9, request("rollout-1")), 60)
+        await second.release()
+        await seat.release()
+        await asyncio.wait_for(given_back([other]), 60)
+
+
 async def test_a_host_that_is_not_well_gives_no_slot_and_keeps_its_users():
     """Predecessor 2.3 #8: one failed check dropped its slots, the next success gave them out twice."""
     async with backend(max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=300) as made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
@@ -50,11 +51,13 @@ def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
     return told
 
 
-def member_not_ready(label: str, seconds: float) -> BackendError:
-    """Return what is wrong with a member that does not get ready, as one whose allocation is not granted."""
+def all_failed(failures: Mapping[str, BaseException]) -> BackendError:
+    """Return what is told where no member of a pool works, by what is wrong with each."""
+    told = "; ".join(f"{label}: {message_of(error)}" for label, error in failures.items())
+    hints = (hint for error in failures.values() if (hint := getattr(error, "hint", None)))
     return BackendError(
-        f"member {label} was not ready for a sandbox within {seconds:.3g} s",
-        hint="raise acquire_timeout, or get ready beforehand what it waits for, as an allocation",
+        f"no member of the pool can be used: {told}",
+        hint=next(hints, "hermes-core doctor tells what each backend lacks"),
     )
 
 
@@ -84,12 +87,10 @@ def too_late(
     stats: PoolStats,
     timeout: float,
     failure: BaseException | None,
-    *,
     names: OptionNames = _PLAIN,
-    what: str = "the last start of a host failed",
 ) -> SlotUnavailableError:
     """Return what somebody is told who waits in a queue that does not move."""
-    why = "" if failure is None else f"; {what}: {message_of(failure)}"
+    why = "" if failure is None else f"; the last start of a host failed: {message_of(failure)}"
     message = f"no slot of pool {stats.name!r} was given out or back within {timeout:g} s: {stats.summary()}{why}"
     return SlotUnavailableError(message, stats, hint=_next_step(stats, failure, names))
 

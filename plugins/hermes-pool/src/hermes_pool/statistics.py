@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,37 +57,6 @@ class PoolStats:
             f"{self.waiting} waiting, {self.free} free and {self.used} in use of {self.total} slots, "
             f"{alive} hosts of at most {self.max_hosts}{states}"
         )
-
-
-def combine(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStats:
-    """Return the numbers of several pools as of one, but for the waits; `waiting` is how many wait for any."""
-    hosts: Counter[str] = Counter()
-    for pool in pools:
-        hosts.update(pool.hosts)
-    total = {
-        field: sum(getattr(pool, field) for pool in pools)
-        for field in (
-            "total",
-            "free",
-            "used",
-            "max_hosts",
-            "starts_allowed",
-            "created",
-            "failed",
-            "lost",
-            "quarantined",
-        )
-    }
-    capacities = [pool.capacity for pool in pools if pool.capacity is not None]
-    failures = [pool.last_failure for pool in pools if pool.last_failure is not None]
-    return PoolStats(
-        name=name,
-        waiting=waiting + sum(pool.waiting for pool in pools),
-        hosts=dict(hosts),
-        last_failure=failures[-1] if failures else None,
-        capacity=sum(capacities) if len(capacities) == len(pools) else None,
-        **total,
-    )
 
 
 class Waits:

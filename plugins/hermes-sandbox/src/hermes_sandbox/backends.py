@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.backend_sandbox import BackendSandbox
     from hermes_sandbox.backend.base import AgentBackend
     from hermes_sandbox.backend.hosts.container_host import RootAgentHost, refuse_mounted
-    from hermes_sandbox.backend.hosts.host import SandboxHost
+    from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost, SlotOffer, SlotReservation
     from hermes_sandbox.backend.hosts.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
     from hermes_sandbox.backend.hosts.recycled_host import RecycledHost, UserSlot
-    from hermes_sandbox.backend.hosts.shared_hosts import MakeHost, SharedHost, SharedHostPool, SlotReservation
+    from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost, SharedHostPool
     from hermes_sandbox.backend.hosts.slot_uids import first_uid, slot_fields
     from hermes_sandbox.backend.options import (
         ENVIRONMENT,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Seconds,
         parse_identity,
     )
+    from hermes_sandbox.backend.poolable import PoolableBackend
     from hermes_sandbox.backend.portable_python import NotPortableError, PortablePython, portable_python
     from hermes_sandbox.backend.shell_sandbox import refuse_without_agent
     from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, owner_is_dead
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ENVIRONMENT", "OWNER_FIELDS", "PROCESSES", "PYTHON_FLAGS", "Abortable", "AgentBackend", "AgentClient",
     "AgentOptions", "AgentSandbox", "AgentSlot", "AgentStream", "BackendSandbox", "CallbackReader", "CommandUser",
-    "InsidePath", "Lease", "MakeHost", "NotPortableError", "PortablePython", "RecycledHost", "RootAgentHost",
-    "SandboxHost", "Seconds", "SharedHost", "SharedHostPool", "ShellClient", "SlotRequest", "SlotReservation",
-    "UserSlot", "chown_script", "first_uid", "make_readonly_script", "open_callback_reader", "owner_is_dead",
-    "parse_identity", "portable_python", "refuse_mounted", "refuse_without_agent", "shared_dir_script",
-    "shell_command", "slot_fields", "system_error",
+    "InsidePath", "Lease", "MakeHost", "NotPortableError", "Places", "PoolableBackend", "PortablePython",
+    "RecycledHost", "RootAgentHost", "SandboxHost", "Seconds", "SharedHost", "SharedHostPool", "ShellClient",
+    "SlotOffer", "SlotRequest", "SlotReservation", "UserSlot", "chown_script", "first_uid", "make_readonly_script",
+    "open_callback_reader", "owner_is_dead", "parse_identity", "portable_python", "refuse_mounted",
+    "refuse_without_agent", "shared_dir_script", "shell_command", "slot_fields", "system_error",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -56,14 +57,15 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             "hermes_sandbox.backend.backend_sandbox": "BackendSandbox",
             "hermes_sandbox.backend.base": "AgentBackend",
             "hermes_sandbox.backend.hosts.container_host": "RootAgentHost refuse_mounted",
-            "hermes_sandbox.backend.hosts.host": "SandboxHost",
+            "hermes_sandbox.backend.hosts.host": "MakeHost SandboxHost SlotOffer SlotReservation",
             "hermes_sandbox.backend.hosts.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
             "hermes_sandbox.backend.hosts.recycled_host": "RecycledHost UserSlot",
-            "hermes_sandbox.backend.hosts.shared_hosts": "MakeHost SharedHost SharedHostPool SlotReservation",
+            "hermes_sandbox.backend.hosts.shared_hosts": "Places SharedHost SharedHostPool",
             "hermes_sandbox.backend.hosts.slot_uids": "first_uid slot_fields",
             "hermes_sandbox.backend.options": (
                 "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"
             ),
+            "hermes_sandbox.backend.poolable": "PoolableBackend",
             "hermes_sandbox.backend.portable_python": "NotPortableError PortablePython portable_python",
             "hermes_sandbox.backend.shell_sandbox": "refuse_without_agent",
             "hermes_sandbox.leases.book": "Lease OWNER_FIELDS owner_is_dead",

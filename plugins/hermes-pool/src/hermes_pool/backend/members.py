@@ -1,85 +1,64 @@
-"""The backends of a pool, and how much room each has."""
+"""The backends of a pool."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from hermes_core.contracts.errors import BackendError
-from hermes_pool.options import PoolOptions
-from hermes_pool.slot_pool.pool import SlotPool
-from hermes_sandbox.backends import AgentBackend, SlotRequest
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.leases import LeasingBackend
+from hermes_core.contracts.sandbox import TerminalBackend
+from hermes_core.discovery import contract_violations
+from hermes_pool.slot_pool.fleet import Fleet
+from hermes_sandbox.backends import PoolableBackend
 
-
-class MemberPool(SlotPool):
-    """The slot pool of one member. Part of the time that a sandbox has may have passed before it comes here."""
-
-    def __init__(self, options: PoolOptions, *, name: str, has_others: bool) -> None:
-        super().__init__(options, name=name, is_impatient=has_others)
-        self.deadlines: dict[str, float] = {}
-        """By sandbox, on the event loop's clock."""
-
-    def time_left(self, request: SlotRequest) -> float:
-        """Return what is left of the time, at least a moment."""
-        deadline = self.deadlines.get(request.sandbox_id)
-        if deadline is None:
-            return super().time_left(request)
-        return max(0.01, deadline - asyncio.get_running_loop().time())
+Build = Callable[[str, str, Mapping[str, Any]], Any]
+"""Makes a component, of a kind, by its name and options."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Member:
     """One backend of a pool.
 
     Attributes:
         name: The backend's, as the config has it.
-        label: That, with its place in the config's list.
-        taken: How many sandboxes it has or is making.
-        trouble: Why it is set apart, so that nobody is sent to it while another member works; None while it is not.
+        backend: What serves the sandboxes.
+        fleet: Its hosts.
     """
 
-    def __init__(
-        self, name: str, number: int, backend: AgentBackend, options: PoolOptions, *, has_others: bool
-    ) -> None:
-        self.name = name
-        self.label = label = f"{name}#{number}"
-        self.backend = backend
-        self.pool = MemberPool(options, name=label, has_others=has_others)
-        backend.places = self.pool
-        self.taken = 0
-        self.trouble: BackendError | None = None
-        self._until = 0.0
+    name: str
+    backend: PoolableBackend
+    fleet: Fleet
 
     @property
-    def free(self) -> int:
-        """How many more sandboxes it can take now; the first one is sent alone, to learn how many there may be."""
-        capacity = self.pool.capacity
-        if capacity is None:
-            return 0 if self.taken else 1
-        return capacity - self.taken - self.pool.blocked
-
-    @property
-    def hoped_for(self) -> int:
-        """How many more it could take by what the options allow; what its backend allows may be fewer."""
-        return self.free if self.pool.capacity is not None else self.capacity - self.taken
+    def label(self) -> str:
+        """Its name, with its place in the config's list."""
+        return self.fleet.name
 
     @property
     def capacity(self) -> int:
         """How many sandboxes it has room for; before its backend was asked, by what the options allow."""
-        options = self.pool.options
-        known = self.pool.capacity
+        known, options = self.fleet.capacity, self.fleet.options
         return options.max_hosts * options.slots_per_host if known is None else known
 
-    def is_apart(self, now: float) -> bool:
-        """Tell whether it has failed a short while ago."""
-        if now >= self._until:
-            self.trouble = None
-        return self.trouble is not None
 
-    def set_apart(self, error: BackendError, until: float) -> None:
-        """Send nobody else to it for a while."""
-        self.trouble = error
-        self._until = until
+def build_member(build: Build, name: str, options: Mapping[str, Any]) -> PoolableBackend:
+    """Return a backend that can be a member.
 
-    @property
-    def apart_until(self) -> float:
-        """When it may be sent somebody again."""
-        return self._until
+    Raises:
+        ConfigError: It lacks something that a pool needs.
+    """
+    backend = build("backend", name, options)
+    lacking = [
+        problem
+        for contract in (TerminalBackend, LeasingBackend, PoolableBackend)
+        for problem in contract_violations(backend, contract)
+    ]
+    lacking += [f"it has no attribute {name}" for name in PoolableBackend.__annotations__ if not hasattr(backend, name)]
+    if lacking:
+        raise ConfigError(
+            f"backend {name!r} cannot be a member of a pool: {'; '.join(lacking)}",
+            hint="name a backend that implements hermes_sandbox.backends.PoolableBackend, as every AgentBackend does",
+        )
+    return backend  # type: ignore[no-any-return]  # what it lacks has just been looked for

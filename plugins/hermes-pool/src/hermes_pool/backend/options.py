@@ -53,9 +53,3 @@ class PoolBackendOptions(PoolOptions):
         paths = ["options"] if self.backend is not None else [f"backends.{n}.options" for n in range(len(self.members))]
         refs = (Ref(kind="backend", name=member.backend, options=member.options) for member in self.members)
         return dict(zip(paths, refs, strict=True))
-
-    def of_each(self) -> PoolOptions:
-        """Return what the slot pool of each member is told."""
-        told = {name: getattr(self, name) for name in PoolOptions.model_fields}
-        # Where there are others, whoever waits for a host that cannot be started goes there at once.
-        return PoolOptions(**{**told, "max_failures": 1 if len(self.members) > 1 else self.max_failures})

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
 
-from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
-from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
+from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool.backend.members import Member
+from hermes_pool.backend.members import Build, Member, build_member
+from hermes_pool.backend.offering import Offering
 from hermes_pool.backend.options import PoolBackendOptions
-from hermes_pool.backend.sandbox_queue import SandboxQueue, Ticket
-from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.plugin import POOL
-from hermes_pool.refusals import member_not_ready, too_late
+from hermes_pool.refusals import all_failed
+from hermes_pool.slot_pool.pool import MemberPlaces
+from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_pool.statistics import PoolStats
-from hermes_sandbox.backends import AgentBackend, BackendSandbox, SandboxHost
+from hermes_sandbox.backends import AgentBackend, BackendSandbox, SandboxHost, SlotReservation
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
@@ -42,29 +43,33 @@ class PoolBackend(AgentBackend):
     Options = PoolBackendOptions
     takes_build = True
 
-    def __init__(self, options: PoolBackendOptions, *, build: Callable[[str, str, Mapping[str, Any]], Any]) -> None:
+    def __init__(self, options: PoolBackendOptions, *, build: Build) -> None:
         super().__init__()
         self.options = options
-        of_each = options.of_each()
+        labels = [f"{wanted.backend}#{number}" for number, wanted in enumerate(options.members, start=1)]
+        self._queue = SlotQueue(options, name="pool", members=labels)
         self.members = [
-            Member(
-                wanted.backend,
-                number,
-                _member_backend(build, wanted.backend, wanted.options),
-                of_each,
-                has_others=len(options.members) > 1,
-            )
-            for number, wanted in enumerate(options.members, start=1)
+            Member(wanted.backend, build_member(build, wanted.backend, wanted.options), fleet)
+            for wanted, fleet in zip(options.members, self._queue.fleets, strict=True)
         ]
+        for member in self.members:
+            member.backend.places = MemberPlaces(self._queue, member.fleet)
         backends = [member.backend for member in self.members]
         self.setup_timeout = max((backend.setup_timeout for backend in backends), default=self.setup_timeout)
         self.patience = max((backend.patience for backend in backends), default=self.patience)
-        self._queue = SandboxQueue(of_each, self.members, name="pool")
-        self._tickets: dict[str, Ticket] = {}
+        self.lease_with(self.leases)
+        self._placements: dict[str, tuple[Member, SlotReservation]] = {}
+        """Of sandboxes that are being made."""
 
     def stats(self) -> PoolStats:
         """Return the numbers of all members together."""
         return self._queue.stats()
+
+    def lease_with(self, store: LeaseStore) -> None:
+        """Write leases there from now on, also those of the members."""
+        super().lease_with(store)
+        for member in self.members:
+            member.backend.lease_with(store)
 
     def shares(self, spec: SandboxSpec) -> bool:
         """Slots are all that there is."""
@@ -109,8 +114,6 @@ class PoolBackend(AgentBackend):
             SandboxRefusedError: A member cannot give it.
             BackendError: No member can be reached.
         """
-        for member in self.members:
-            member.backend.lease_with(self.leases)
         checks = (member.backend.check(spec) for member in self.members)
         found = await asyncio.gather(*checks, return_exceptions=True)
         failed = [(member, error) for member, error in zip(self.members, found, strict=True) if error is not None]
@@ -119,108 +122,54 @@ class PoolBackend(AgentBackend):
                 with _naming(member):
                     raise error
         for member, error in failed:
-            self._queue.set_apart(member, cast("BackendError", error))
+            member.fleet.set_apart(cast("BackendError", error))
         if len(failed) == len(self.members):
-            raise self._all_failed()
+            raise all_failed(self._queue.troubles)
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
-        """Make it on the first member that has room; where that one fails, on the next."""
-        loop, seconds = asyncio.get_running_loop(), self.options.acquire_timeout
-        deadline = loop.time() + seconds
-        tries = 0
-        while True:
-            began = loop.time()
-            ticket = await self._queue.enter(spec.rollout_id, seconds=seconds, first=tries > 0)
-            # What passed in a queue that moves is not the time of this sandbox.
-            deadline += loop.time() - began
-            try:
-                return await self._make_on(ticket, spec, sandbox_id, deadline)
-            except BackendError as error:
-                if not _is_of_the_member(ticket.member, error):
-                    raise
-                self._queue.set_apart(ticket.member, error)
-                if loop.time() >= deadline:
-                    raise too_late(self.stats(), seconds, error, what="a member cannot be used") from error
-                tries += 1
-                if tries >= self.options.max_failures * len(self.members):
-                    raise self._all_failed() from error
-
-    async def _make_on(
-        self, ticket: Ticket, spec: SandboxSpec, sandbox_id: str, deadline: float
-    ) -> BackendSandbox[Any]:
-        pool = ticket.member.pool
-        self._tickets[sandbox_id] = ticket
-        pool.deadlines[sandbox_id] = deadline
+        """Wait for a slot of a member, and make the sandbox in it."""
+        member, seat = self._placements[sandbox_id] = await self._place(spec, sandbox_id)
         try:
-            prepared = await self._prepare_member(ticket.member, spec, deadline)
-            return await super().make_sandbox(prepared, sandbox_id)
+            return await super().make_sandbox(await member.backend.prepare(spec), sandbox_id)
         except BaseException:
-            self._give_back(sandbox_id)
+            await seat.release()
             raise
         finally:
-            del pool.deadlines[sandbox_id]
+            del self._placements[sandbox_id]
 
-    async def _prepare_member(self, member: Member, spec: SandboxSpec, deadline: float) -> SandboxSpec:
-        """Let the member get what it needs; where there are others, half of the time is left for those."""
-        member.backend.lease_with(self.leases)
-        now = asyncio.get_running_loop().time()
-        seconds = (deadline - now) / (1 if len(self.members) == 1 else 2)
+    async def _place(self, spec: SandboxSpec, sandbox_id: str) -> tuple[Member, SlotReservation]:
+        waiter = self._queue.enter(self.slot_request(spec, sandbox_id))
+        offering = asyncio.create_task(Offering(self._queue, self.members, waiter, spec, sandbox_id).run())
         try:
-            async with asyncio.timeout(max(0.01, seconds)):
-                return await member.backend.prepare(spec)
-        except TimeoutError as error:
-            raise member_not_ready(member.label, seconds) from error
-
-    def _give_back(self, sandbox_id: str) -> None:
-        ticket = self._tickets.pop(sandbox_id, None)
-        if ticket is not None:
-            ticket.give_back()
-
-    def _all_failed(self) -> BackendError:
-        troubles = [(member.label, member.trouble) for member in self.members if member.trouble is not None]
-        told = "; ".join(f"{label}: {trouble.message}" for label, trouble in troubles)
-        hints = (trouble.hint for _, trouble in troubles if trouble.hint)
-        return BackendError(
-            f"no member of the pool can be used: {told}",
-            hint=next(hints, "hermes-core doctor tells what each backend lacks"),
-        )
-
-    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Return the handle of the member that the sandbox is on."""
-        return self._member(sandbox_id).backend.handle(spec, sandbox_id)
-
-    def _member(self, sandbox_id: str) -> Member:
-        return self._tickets[sandbox_id].member
+            seat = await self._queue.take(waiter)
+        finally:
+            offering.cancel()
+        assert waiter.kind is not None
+        return self.members[waiter.kind.member], seat
 
     def lease_terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
-        """Return the terms with the member's name and options: `sandboxes gc` needs no pool to collect it."""
-        member = self._member(sandbox_id)
-        options = getattr(member.backend, "options", None)
-        return dataclasses.replace(super().lease_terms(spec, sandbox_id), backend=member.name, options=options)
+        """Return the member's terms, with its name: `sandboxes gc` needs no pool to collect it."""
+        member, _ = self._placements[sandbox_id]
+        return dataclasses.replace(member.backend.lease_terms(spec, sandbox_id), backend=member.name)
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Let the member make its share of a place."""
-        return await self._member(sandbox_id).backend.create(spec, sandbox_id)
-
-    def make_release(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
-        """Return what ends a sandbox, and then gives its slot back to the queue."""
-        leave = super().make_release(host, leases)
-
-        async def leave_and_give_back(sandbox: Sandbox) -> None:
-            try:
-                await leave(sandbox)
-            finally:
-                self._give_back(sandbox.id)
-
-        return leave_and_give_back
+        """Let the member serve it, in its slot."""
+        member, seat = self._placements[sandbox_id]
+        host = await member.backend.create(spec, sandbox_id)
+        host.occupy(seat)
+        return host
 
     def process_limit(self, spec: SandboxSpec, sandbox_id: str) -> int:
-        """Return the task's number, or the member's."""
-        return spec.pids or self._member(sandbox_id).backend.pids
+        """Return the task's number, or the member's; as long as it has none, the pool's."""
+        if sandbox_id not in self._placements:
+            return super().process_limit(spec, sandbox_id)
+        member, _ = self._placements[sandbox_id]
+        return member.backend.process_limit(spec, sandbox_id)
 
     def sandbox_provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
         """Return what is recorded with the rollout, with the member's label."""
-        return {**super().sandbox_provenance(spec, sandbox_id, host), "member": self._member(sandbox_id).label}
+        member, _ = self._placements[sandbox_id]
+        return {**super().sandbox_provenance(spec, sandbox_id, host), "member": member.label}
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Let each member remove it, for callers that do not go by the lease's backend.
@@ -256,31 +205,12 @@ class PoolBackend(AgentBackend):
 
     async def aclose(self) -> None:
         """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
-        with contextlib.ExitStack() as closed:
-            closed.enter_context(self._queue.refuse_all())
-            for member in self.members:
-                closed.enter_context(member.pool.refuse_all())
-            sandboxes = await asyncio.gather(super().aclose(), return_exceptions=True)
-            backends = (member.backend.aclose() for member in self.members)
-            results = [*sandboxes, *await asyncio.gather(*backends, return_exceptions=True)]
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-
-def _member_backend(build: Callable[[str, str, Mapping[str, Any]], Any], name: str, options: Mapping[str, Any]) -> Any:
-    backend = build("backend", name, options)
-    if not isinstance(backend, AgentBackend):
-        raise ConfigError(f"backend {name!r} cannot be a member of a pool: it has no slots")
-    return backend
-
-
-def _is_of_the_member(member: Member, error: BackendError) -> bool:
-    """Tell whether another member may do better: none of this one's places works."""
-    # A host that was lost meanwhile says nothing of the next one.
-    if not error.retryable or isinstance(error, SlotUnavailableError | SandboxLostError):
-        return False
-    return not member.pool.stats().hosts["ready"]
+        with self._queue.refuse_all():
+            async with contextlib.AsyncExitStack() as closing:
+                for member in self.members:
+                    closing.push_async_callback(member.backend.aclose)
+                closing.push_async_callback(self._queue.aclose)
+                closing.push_async_callback(super().aclose)
 
 
 @contextlib.contextmanager

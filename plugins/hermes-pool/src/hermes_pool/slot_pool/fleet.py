@@ -1,68 +1,87 @@
-"""The hosts of a pool: when they are started, looked at, set apart and ended."""
+"""The hosts of one backend of a pool: how they are started, looked at, set apart and ended."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator
-from typing import Any, Final
+from collections.abc import Collection, Coroutine
+from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.refusals import gave_up, is_final, is_late, message_of, retold, start_given_up
+from hermes_pool.refusals import gave_up, is_final, is_late, message_of, start_given_up
 from hermes_pool.slot_pool.creation_rate import Backoff, CreationRate
-from hermes_pool.slot_pool.host_kinds import Kind, Kinds, Waiter
+from hermes_pool.slot_pool.host_kinds import Kind, Kinds
 from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
+from hermes_sandbox.backends import SlotOffer, SlotRequest
 
-_TICK: Final = 0.5
-"""Seconds between two looks at all hosts, at most."""
 REMOVING: Final = 30.0
 """Seconds in which a start that was cancelled must have ended; then it is waited for no longer."""
 
 
+class Demand(Protocol):
+    """Those who wait for hosts, as a fleet knows them."""
+
+    def serve(self, kind: Kind) -> None:
+        """Give out free slots of a kind."""
+        ...
+
+    def note_failure(self, kind: Kind, error: BaseException) -> None:
+        """Tell those who wait in vain, when a host could not be started."""
+        ...
+
+    def grow(self) -> None:
+        """Start the hosts that are wanted."""
+        ...
+
+
 class Fleet:
-    """Starts hosts for those who wait, and ends those that nobody needs or that are not well.
+    """The hosts of one backend; belongs to the queue of those who wait for them.
 
     Args:
+        number: Its place among those of the pool.
         options: Bounds and times.
-        name: Of the pool.
+        name: Of the backend, for messages.
         rate: How many may be starting at a time.
         chance: For the jitter of pauses.
-        serve: Called with a kind of which there may be free slots.
-        is_impatient: Whether those who wait for hosts that are late are refused, because they may go elsewhere.
+        demand: Who waits for hosts.
         names: What the options are called where a user sets them.
     """
 
     def __init__(
         self,
+        number: int,
         options: PoolOptions,
         *,
         name: str,
         rate: CreationRate,
         chance: random.Random | None,
-        serve: Callable[[Kind], None],
-        is_impatient: bool,
+        demand: Demand,
         names: OptionNames,
     ) -> None:
+        self.number = number
         self.options = options
         self.name = name
-        self.rate = rate
         self.kinds = Kinds()
         self.counts: Counter[str] = Counter()
+        self.holders: Counter[str] = Counter()
+        """How many slots each trajectory has here."""
         self.last_failure: str | None = None
-        self.latest: tuple[Kind, Waiter] | None = None
+        self.slots_per_host: int | None = None
+        """Known when somebody has asked, since the backend may allow fewer than the options."""
+        self.latest: Kind | None = None
         """Whose hosts are the ones that are kept or made for `min_hosts`."""
-        self._closings = 0
+        self.trouble: BackendError | None = None
+        """Why no more hosts are started here while another backend may have them; None while nothing is wrong."""
+        self.apart_until = 0.0
+        self.rate = rate
         self._chance = chance
-        self._serve = serve
-        self._is_impatient = is_impatient
+        self._demand = demand
         self._names = names
         self._left: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def hosts(self) -> list[PooledHost]:
@@ -70,58 +89,69 @@ class Fleet:
         return [host for kind in self.kinds.values() for host in kind.hosts]
 
     @property
+    def used(self) -> int:
+        """How many slots are taken."""
+        return sum(len(host.seats) for host in self.hosts)
+
+    @property
+    def capacity(self) -> int | None:
+        """How many slots there would be with all hosts; None before somebody has asked for the first."""
+        return None if self.slots_per_host is None else self.options.max_hosts * self.slots_per_host
+
+    @property
+    def room(self) -> int:
+        """How many more slots it could give out now, with the hosts that may still be started."""
+        hosts = self.hosts
+        slots = self.slots_per_host or self.options.slots_per_host
+        return sum(host.free for host in hosts) + max(0, self.options.max_hosts - len(hosts)) * slots
+
+    @property
     def has_coming(self) -> bool:
-        """Whether a host of any kind is being started, for as long as its start may take."""
+        """Whether a host is being started, for as long as its start may take."""
         return any(host.state is HostState.STARTING for host in self.hosts)
 
     @property
-    def waiting(self) -> int:
-        """How many wait for a slot, of any kind."""
-        return sum(len(kind.waiting) for kind in self.kinds.values())
+    def is_full(self) -> bool:
+        """Whether there are as many hosts as there may be."""
+        return len(self.hosts) >= self.options.max_hosts
 
-    def kind(self, key: Hashable) -> Kind:
-        """Return what a key stands for."""
-        if key not in self.kinds:
-            self.kinds.forget(None if self.latest is None else self.latest[0])
-            self.kinds[key] = Kind(key, Backoff(self._chance))
-        return self.kinds[key]
+    def set_apart(self, error: BackendError) -> None:
+        """Start no more hosts here for a while, as long as another backend may have them."""
+        self.trouble = error
+        self.apart_until = asyncio.get_running_loop().time() + self.options.quarantine
 
-    @property
-    def closing(self) -> bool:
-        """Whether nobody is let in."""
-        return self._closings > 0
+    def is_apart(self, now: float) -> bool:
+        """Tell whether it has failed a short while ago."""
+        if now >= self.apart_until:
+            self.trouble = None
+        return self.trouble is not None
 
-    @contextlib.contextmanager
-    def refuse_all(self) -> Iterator[None]:
-        """Refuse those who wait, and whoever comes within the block."""
-        self._closings += 1
-        try:
-            for kind in self.kinds.values():
-                self.refuse(kind, self.closing_error())
-            yield
-        finally:
-            self._closings -= 1
+    def kind(self, offer: SlotOffer, request: SlotRequest) -> Kind:
+        """Return the kind of an offer, whose next host is made as this offer says."""
+        if offer.key not in self.kinds:
+            self.kinds.forget(self.latest)
+            self.kinds[offer.key] = Kind(offer.key, self.number, Backoff(self._chance))
+        kind = self.kinds[offer.key]
+        kind.limit = self.slots_per_host = min(offer.limit, self.options.slots_per_host)
+        kind.make_host, kind.request = offer.make_host, request
+        return kind
 
     async def aclose(self) -> None:
-        """Refuse those who wait and end every host, used or not.
+        """End every host, used or not; nobody may be let in meanwhile.
 
         Raises:
             BackendError: Hosts could not be ended, now or earlier.
         """
         # Cancelled, it keeps what it has not ended: for the next call, or for those who still have slots.
-        with self.refuse_all():
-            for task in list(self._tasks):
-                if task.get_name() != "end":
-                    task.cancel()
-            await self._await_tasks(give_up={"create"})
-            for host in self.hosts:
-                self._end(host)
-            await self._await_tasks()
-            self.kinds.clear()
-            self.latest = None
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+        for task in list(self._tasks):
+            if task.get_name() != "end":
+                task.cancel()
+        await self._await_tasks(give_up={"create"})
+        for host in self.hosts:
+            self.end(host)
+        await self._await_tasks()
+        self.kinds.clear()
+        self.latest = None
         left, self._left = self._left, []
         if left:
             raise BackendError(
@@ -148,88 +178,38 @@ class Fleet:
                 kind.hosts.remove(host)
                 self._left.append("its start was given up, and goes on although it was cancelled")
 
-    def closing_error(self) -> BackendError:
-        """Return what those are told who come too late."""
-        return BackendError(f"pool {self.name!r} is being closed")
-
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def refuse(self, kind: Kind, error: BaseException) -> None:
-        """Tell all who wait for a kind why they wait in vain."""
-        waiting, kind.waiting = list(kind.waiting), type(kind.waiting)()
-        for waiter in waiting:
-            if not waiter.future.done():
-                waiter.future.set_exception(retold(error))
+    def may_start(self, kind: Kind, now: float) -> bool:
+        """Tell whether one more host may be starting now, where there is room for it."""
+        coming = sum(host.is_coming for host in self.hosts)
+        return now >= kind.backoff.until and coming < self.rate.allowed
 
-    def grow(self) -> None:
-        """Start the hosts that are wanted, as many as may exist and be starting, for the longest wait first."""
-        if self.closing:
-            return
-        now = asyncio.get_running_loop().time()
-        wanting = sorted((kind for kind in self.kinds.values() if kind.waiting), key=_first_turn)
-        for kind in wanting:
-            for _ in range(kind.missing):
-                first = kind.first
-                if first is None or not self._start_one(kind, first, now):
-                    break
-        if self.latest is not None:
-            while len(self.hosts) < self.options.min_hosts and self._start_one(*self.latest, now):
-                pass
-
-    def _start_one(self, kind: Kind, waiter: Waiter, now: float) -> bool:
-        hosts = self.hosts
-        if now < kind.backoff.until:
-            return False
-        if sum(host.is_coming for host in hosts) >= self.rate.allowed:
-            return False
-        if len(hosts) >= self.options.max_hosts:
-            self._make_room(kind, hosts)
-            return False
-        host = PooledHost(kind.key, waiter.limit)
+    def start(self, kind: Kind, now: float) -> None:
+        """Start a host."""
+        host = PooledHost(kind.key, kind.limit)
         host.began = now
         kind.hosts.append(host)
-        host.starting = self._spawn(self._create(kind, host, waiter), "create")
-        return True
+        self.latest = self.latest or kind
+        host.starting = self._spawn(self._create(kind, host), "create")
 
-    def _make_room(self, kind: Kind, hosts: list[PooledHost]) -> None:
-        """End a host that nobody uses for somebody who waits for another kind, or in place of one that is not well.
+    def keep_minimum(self, now: float) -> None:
+        """Start hosts up to `min_hosts`, once one was needed."""
+        kind = self.latest
+        while kind is not None and len(self.hosts) < self.options.min_hosts and self.may_start(kind, now):
+            self.start(kind, now)
 
-        Where all are used, and this kind has none, one takes nobody new: no kind keeps another out for ever.
-        """
-        closing = sum(host.state is HostState.CLOSING for host in hosts)
-        if closing >= kind.missing:
-            return
-        others = [host for host in hosts if self._can_go(host, kind)]
-        idle = [host for host in others if not host.seats]
-        late = next((host for host in idle if host.is_late), None)
-        if late is not None:
-            self._give_up(late, asyncio.get_running_loop().time())
-        elif idle:
-            self._end(min(idle, key=lambda host: host.idle_since))
-        # Those that take nobody new already go with their last users.
-        elif others and not kind.hosts and closing + _draining(hosts) < kind.missing:
-            min(others, key=lambda host: len(host.seats)).spoil()
-
-    def _can_go(self, host: PooledHost, wanting: Kind) -> bool:
-        if host.state is HostState.QUARANTINED:
-            return True
-        if host.state is HostState.STARTING:
-            # Never the only hope of those who wait, and nothing for a kind that has a host.
-            kind = self.kinds[host.key]
-            is_hope = len(kind.hosts) == 1 and kind.first is not None
-            return host.is_late and kind is not wanting and not wanting.hosts and not is_hope
-        first = self.kinds[host.key].first
-        return host.state is HostState.READY and (first is None or first.turn > _first_turn(wanting))
-
-    async def _create(self, kind: Kind, host: PooledHost, waiter: Waiter) -> None:
+    async def _create(self, kind: Kind, host: PooledHost) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
+        assert kind.make_host is not None
+        assert kind.request is not None
         try:
-            await host.begin(waiter.make_host, waiter.request)
+            await host.begin(kind.make_host, kind.request)
         except asyncio.CancelledError:
             self._withdraw(kind, host)
             if host.given_up is None:
@@ -245,13 +225,12 @@ class Fleet:
             self.counts["created"] += 1
             self.rate.note_success(loop.time() - began)
             kind.backoff.reset()
-            kind.failure = None
+            kind.failure = self.trouble = None
             host.idle_since = host.asked_at = loop.time()
             host.state = HostState.READY
             host.is_late = False
-            self._serve(kind)
-        self.grow()
-        self.watch()
+            self._demand.serve(kind)
+        self._demand.grow()
 
     def _withdraw(self, kind: Kind, host: PooledHost) -> None:
         """Take a host that is not to be out of the table; what could not be removed of it is told by `aclose`."""
@@ -266,13 +245,13 @@ class Fleet:
             if now - host.given_up >= REMOVING and host.starting is not None:
                 self._abandon(host.starting)
         elif seconds >= options.start_timeout:
-            self._give_up(host, now)
+            self.give_up(host, now)
         else:
             host.is_late = seconds >= options.acquire_timeout / 2
-            if self._is_impatient and kind.is_stalled:
-                self.refuse(kind, is_late(self.name, seconds, self._names))
+            if kind.is_stalled and not self.is_apart(now):
+                self.set_apart(is_late(self.name, seconds, self._names))
 
-    def _give_up(self, host: PooledHost, now: float) -> None:
+    def give_up(self, host: PooledHost, now: float) -> None:
         """Cancel a start that takes too long; until that is done, the host counts as one that is being closed."""
         host.given_up = now
         host.state = HostState.CLOSING
@@ -286,14 +265,14 @@ class Fleet:
         self.rate.note_failure()
         kind.backoff.begin_pause(now)
         kind.failure = error
-        if kind.has_ready:
-            return  # the config works: who waits has a slot when one is given back
-        if is_final(error):
-            self.refuse(kind, error)
-        elif kind.backoff.failures >= self.options.max_failures:
-            self.refuse(kind, gave_up(self.name, kind.backoff.failures, error))
+        if not is_final(error) and not any(host.state is HostState.READY for host in self.hosts):
+            self.set_apart(gave_up(self.name, kind.backoff.failures, error))
+        # Where a host works, so does the config: who waits has a slot when one is given back.
+        if not kind.has_ready:
+            self._demand.note_failure(kind, error)
 
-    def _end(self, host: PooledHost) -> None:
+    def end(self, host: PooledHost) -> None:
+        """End a host, used or not."""
         if host.state is not HostState.CLOSING:
             host.state = HostState.CLOSING
             self._spawn(self._end_host(host), "end")
@@ -306,28 +285,8 @@ class Fleet:
         kind = self.kinds.get(host.key)
         if kind is not None and host in kind.hosts:
             kind.hosts.remove(host)
-        self.kinds.forget(None if self.latest is None else self.latest[0])
-        self.grow()
-
-    def watch(self) -> None:
-        """Look at all hosts again, as long as there are any or somebody waits."""
-        if self._timer is None and not self.closing and (self.waiting or self.hosts):
-            self._timer = asyncio.get_running_loop().call_later(self._pause(), self._tick)
-
-    def _pause(self) -> float:
-        options, now = self.options, asyncio.get_running_loop().time()
-        times = [_TICK, options.health_interval / 2, options.idle_timeout / 2, options.quarantine / 2]
-        times += [options.start_timeout / 2, options.acquire_timeout / 4]
-        times += [kind.backoff.until - now for kind in self.kinds.values() if kind.waiting]
-        return max(0.01, min(time for time in times if time > 0))
-
-    def _tick(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        for host in self.hosts:
-            self.review(host, now)
-        self.grow()
-        self.watch()
+        self.kinds.forget(self.latest)
+        self._demand.grow()
 
     def review(self, host: PooledHost, now: float) -> None:
         """Do with a host what its state and the time ask for."""
@@ -337,12 +296,12 @@ class Fleet:
             return
         elif host.lost is not None:
             self.counts["lost"] += 1
-            self._end(host)
+            self.end(host)
         elif host.state is HostState.DRAINING:
             if not host.seats:
-                self._end(host)
+                self.end(host)
         elif host.state is HostState.READY and not host.seats and self._is_superfluous(host, now):
-            self._end(host)
+            self.end(host)
         elif host.asking is None and now - host.asked_at >= self._next_look(host):
             host.asking = self._spawn(self._ask(host), "ask")
 
@@ -359,7 +318,7 @@ class Fleet:
         host.asked_at = asyncio.get_running_loop().time()
         self._judge(host, complaint)
         self.review(host, host.asked_at)
-        self.grow()
+        self._demand.grow()
 
     def _judge(self, host: PooledHost, complaint: str | None) -> None:
         if complaint is not None:
@@ -373,13 +332,4 @@ class Fleet:
             host.state = HostState.DRAINING
         elif host.state is HostState.QUARANTINED:
             host.state = HostState.READY
-            self._serve(self.kinds[host.key])
-
-
-def _draining(hosts: list[PooledHost]) -> int:
-    return sum(host.state is HostState.DRAINING for host in hosts)
-
-
-def _first_turn(kind: Kind) -> int:
-    first = kind.first
-    return -1 if first is None else first.turn
+            self._demand.serve(self.kinds[host.key])

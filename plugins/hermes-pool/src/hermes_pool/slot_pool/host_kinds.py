@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Hashable
+import bisect
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from hermes_pool.slot_pool.creation_rate import Backoff
@@ -14,35 +15,53 @@ from hermes_sandbox.backends import MakeHost, SlotRequest
 
 _REMEMBERED: Final = 16
 """Kinds without hosts whose failures are remembered."""
+_RANK: Final = attrgetter("rank")
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Waiter:
-    """Somebody who waits for a slot. `turn` counts all who ever waited; `further` says that he has a slot already."""
+    """Somebody who waits for a slot, from when he comes until he has it."""
 
-    turn: int
+    rank: tuple[bool, int]
+    """Who is served first: those who have a slot already, since they give none back before; then who came first."""
     since: float
-    limit: int
-    make_host: MakeHost
     request: SlotRequest
-    further: bool
+    is_surplus: bool
+    """Whether the queue was full when he came: he gets a slot at once, or none."""
     future: asyncio.Future[PoolSeat]
+    line: Line | None = None
+    """Where he stands; None before the first backend has said that it can serve him, since when he can be late."""
+    kind: Kind | None = None
+    """Of the host in which he has his slot."""
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether his trajectory had a slot when he came."""
+        return not self.rank[0]
 
 
 class Kind:
-    """What one key stands for: its hosts, its queue, and what starting such a host last came to."""
+    """The hosts of one backend that have a key in common, and what starting such a host last came to."""
 
-    def __init__(self, key: Hashable, backoff: Backoff) -> None:
+    def __init__(self, key: Hashable, member: int, backoff: Backoff) -> None:
         self.key = key
+        self.member = member
+        """The place of its backend among those of the pool."""
         self.hosts: list[PooledHost] = []
-        self.waiting: OrderedDict[Waiter, None] = OrderedDict()
+        self.lines: list[Line] = []
+        """Those who wait for such a host, or for one of other backends."""
         self.backoff = backoff
         self.failure: BaseException | None = None
+        self.limit = 1
+        """Slots of a host."""
+        self.make_host: MakeHost | None = None
+        """How the last one who asked would have a host made, and with what request its agent is greeted."""
+        self.request: SlotRequest | None = None
 
     @property
     def first(self) -> Waiter | None:
         """Who is served next."""
-        return next(iter(self.waiting), None)
+        return min((line.first for line in self.lines), key=_RANK, default=None)
 
     @property
     def has_ready(self) -> bool:
@@ -57,22 +76,12 @@ class Kind:
     @property
     def is_idle(self) -> bool:
         """Whether it has neither hosts nor a queue."""
-        return not self.hosts and not self.waiting
+        return not self.hosts and not self.lines
 
     @property
-    def missing(self) -> int:
-        """How many more hosts those who wait could use, besides those that are starting."""
-        first = self.first
-        if first is None:
-            return 0
-        coming = sum(host.limit for host in self.hosts if host.is_coming)
-        return -((coming - len(self.waiting)) // first.limit) if len(self.waiting) > coming else 0
-
-    def enqueue(self, waiter: Waiter) -> None:
-        """Add somebody; who has a slot already goes first, since he gives none back before he is served."""
-        self.waiting[waiter] = None
-        if waiter.further:
-            self.waiting.move_to_end(waiter, last=False)
+    def coming(self) -> int:
+        """How many slots there will be in hosts that are starting."""
+        return sum(host.limit for host in self.hosts if host.is_coming)
 
     def best(self, *, further: bool) -> PooledHost | None:
         """Return the emptiest host that gives a slot; one that is full serves who has a slot already, to its double."""
@@ -81,13 +90,49 @@ class Kind:
             return host
         if not further:
             return None
-        full = (host for host in self.hosts if host.state is HostState.READY and host.lost is None)
-        fewest = min(full, key=lambda host: len(host.seats), default=None)
-        return fewest if fewest is not None and len(fewest.seats) < 2 * fewest.limit else None
+        return min((host for host in self.hosts if host.serves_further), key=lambda host: len(host.seats), default=None)
+
+
+class Line:
+    """Those who may have a slot of the same kinds, one of each backend, in order. One without anybody is dropped."""
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self.kinds = kinds
+        self._waiters: list[Waiter] = []
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(tuple(self._waiters))
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def first(self) -> Waiter:
+        """Who is served next."""
+        return self._waiters[0]
+
+    @property
+    def has_host(self) -> bool:
+        """Whether there is a host, in whatever state, that may serve them."""
+        return any(kind.hosts for kind in self.kinds)
+
+    @property
+    def missing(self) -> int:
+        """How many more hosts they could use, besides those that are starting."""
+        unserved = len(self._waiters) - sum(kind.coming for kind in self.kinds)
+        return max(0, -(-unserved // max(kind.limit for kind in self.kinds)))
+
+    def add(self, waiter: Waiter) -> None:
+        """Let somebody stand where his rank is."""
+        bisect.insort(self._waiters, waiter, key=_RANK)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Let somebody go."""
+        del self._waiters[bisect.bisect_left(self._waiters, waiter.rank, key=_RANK)]
 
 
 class Kinds(dict[Hashable, Kind]):
-    """All kinds by their keys. Of those without hosts only the last few that failed are remembered, for their pause."""
+    """All kinds of a backend. Of those without hosts only the last few that failed are remembered, for their pause."""
 
     def forget(self, kept: Kind | None) -> None:
         """Drop what nobody needs any more, but `kept`."""

@@ -74,6 +74,8 @@ class PooledHost:
         self.starting: asyncio.Task[None] | None = None
         self.given_up: float | None = None
         """When its start was given up, if it was."""
+        self.is_yielding = False
+        """Whether it takes nobody new only because others wait for a host of another kind."""
         self.idle_since = 0.0
         self.asked_at = 0.0
         self.asking: asyncio.Task[None] | None = None
@@ -110,10 +112,22 @@ class PooledHost:
         """Whether it is starting, and has not been for too long."""
         return self.state is HostState.STARTING and not self.is_late
 
+    @property
+    def serves_further(self) -> bool:
+        """Whether it gives a second slot to a trajectory that has one, also when it is full; who yields has to."""
+        is_open = self.state is HostState.READY or (self.state is HostState.DRAINING and self.is_yielding)
+        return is_open and self.lost is None and len(self.seats) < 2 * self.limit
+
     def spoil(self) -> None:
         """Take nobody new any more."""
+        self.is_yielding = False
         if self.state is not HostState.CLOSING:
             self.state = HostState.DRAINING
+
+    def make_room(self) -> None:
+        """Take nobody new but those who cannot leave before they have had a second slot, and end with the last."""
+        self.spoil()
+        self.is_yielding = True
 
     def seat(self, rollout_id: str | None, gone: Callable[[PoolSeat], None]) -> PoolSeat:
         """Give a slot away."""

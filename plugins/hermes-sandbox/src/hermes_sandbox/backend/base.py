@@ -335,16 +335,23 @@ class AgentBackend(ABC):
                 raise _LeftToItsLease from why
             raise
 
-    def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore) -> AgentSandbox:
-        egress = proxy_for(spec, self.resolve)
-        request = SlotRequest(
+    def slot_request(
+        self, spec: SandboxSpec, sandbox_id: str, environment: Mapping[str, str] = ENVIRONMENT
+    ) -> SlotRequest:
+        """Return what a sandbox asks of its agent."""
+        return SlotRequest(
             spec=spec,
             sandbox_id=sandbox_id,
-            environment=ENVIRONMENT if egress is None else {**ENVIRONMENT, **NO_PROXY},
+            environment=environment,
             setup_timeout=self.setup_timeout,
             patience=self.patience,
             processes=self.process_limit(spec, sandbox_id),
         )
+
+    def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore) -> AgentSandbox:
+        egress = proxy_for(spec, self.resolve)
+        environment = ENVIRONMENT if egress is None else {**ENVIRONMENT, **NO_PROXY}
+        request = self.slot_request(spec, sandbox_id, environment)
         leave = self.make_release(host, leases)
 
         async def connect(previous: AgentSlot | None) -> AgentSlot:
@@ -378,14 +385,7 @@ class AgentBackend(ABC):
     def _assemble_plain(
         self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore, why: str
     ) -> ShellSandbox:
-        request = SlotRequest(
-            spec=spec,
-            sandbox_id=sandbox_id,
-            environment=ENVIRONMENT,
-            setup_timeout=self.setup_timeout,
-            patience=self.patience,
-            processes=self.process_limit(spec, sandbox_id),
-        )
+        request = self.slot_request(spec, sandbox_id)
         provenance = self.sandbox_provenance(spec, sandbox_id, host)
         return shell_sandbox(request, host, why=why, provenance=provenance, release=self.make_release(host, leases))
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.hosts.host import SandboxHost
-from hermes_sandbox.backend.hosts.shared_hosts import MakeHost, Places, SharedHost
+from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost
+from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories

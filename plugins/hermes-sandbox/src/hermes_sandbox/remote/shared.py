@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.hosts.host import SandboxHost
-from hermes_sandbox.backend.hosts.shared_hosts import MakeHost, Places, SharedHost
+from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost
+from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 

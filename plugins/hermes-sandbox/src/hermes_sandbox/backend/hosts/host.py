@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox.posix_shell.client import ShellClient
 from hermes_sandbox.protocol.client import AgentClient, AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+
+
+class SlotReservation(Protocol):
+    """The right to one slot of a shared agent."""
+
+    @property
+    def number(self) -> int:
+        """Counted from 1 for each place, and never given twice."""
+        ...
+
+    @property
+    def host(self) -> SandboxHost:
+        """The place that it is in."""
+        ...
+
+    @property
+    def client(self) -> AgentClient:
+        """The agent of that place."""
+        ...
+
+    def spoil(self) -> None:
+        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
+        ...
+
+    async def release(self) -> None:
+        """Give it back; what the slot was used for has ended. Safe to call twice."""
+        ...
+
+
+class SlotOffer(NamedTuple):
+    """Which shared places serve a sandbox: what a slot pool has to know to give it a slot of one."""
+
+    key: Hashable
+    """What sandboxes in one place must have in common: image, limits, network, …."""
+    make_host: MakeHost
+    """Makes such a place. May be cancelled; what an exception interrupts, it removes itself."""
+    limit: int
+    """How many slots it may have at a time."""
 
 
 class SandboxHost(ABC):
@@ -64,6 +102,22 @@ class SandboxHost(ABC):
         of account; may_group: whether the agent may make a control group for it, as it does if not told.
         """
         return {}
+
+    @property
+    def offer(self) -> SlotOffer | None:
+        """Which shared places serve this sandbox; None for a place that it has to itself."""
+        return None
+
+    def occupy(self, seat: SlotReservation) -> None:
+        """Take a slot that a pool has found by `offer`; `admit` then waits for none.
+
+        Raises:
+            SandboxRefusedError: This place is not shared.
+        """
+        del seat
+        raise SandboxRefusedError(
+            f"{type(self).__name__} has no slots", hint="return a SharedHost from the backend's `create`"
+        )
 
     async def admit(self, request: SlotRequest) -> None:
         """Wait for room, before a turn to start an agent is taken: whoever waits here must hold up nobody else."""
@@ -139,3 +193,7 @@ class SandboxHost(ABC):
     @abstractmethod
     async def destroy(self) -> None:
         """Remove the place. Called once, after `stop_all`."""
+
+
+MakeHost = Callable[[], Awaitable[SandboxHost]]
+"""Makes a place for many slots. May be cancelled; what an exception interrupts, it removes itself."""

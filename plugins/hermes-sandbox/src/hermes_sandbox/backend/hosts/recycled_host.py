@@ -57,7 +57,7 @@ class UserSlot(SharedHost):
     @property
     def lacks(self) -> Mapping[str, str]:
         """Return what it shares with the slots beside it; one that is alone at a time finds it swept."""
-        return {} if self._limit == 1 else _SHARED
+        return {} if self.offer.limit == 1 else _SHARED
 
     @property
     def place(self) -> RecycledHost:

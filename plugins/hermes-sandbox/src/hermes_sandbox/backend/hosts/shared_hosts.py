@@ -6,49 +6,20 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_sandbox.backend.hosts.host import SandboxHost
+from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost, SlotOffer, SlotReservation
 from hermes_sandbox.protocol.client import AgentClient, AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
-MakeHost = Callable[[], Awaitable[SandboxHost]]
-"""Makes a place for many slots. May be cancelled; what an exception interrupts, it removes itself."""
 Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
 """Returns the fields of `open` for the n-th slot of a place, counted from 1 and never twice: workspace, uid, gid, …"""
 _log = logging.getLogger(__name__)
 _IDLE: Final = 30.0
 _STARTS: Final = 16
-
-
-class SlotReservation(Protocol):
-    """The right to one slot of a shared agent."""
-
-    @property
-    def number(self) -> int:
-        """Counted from 1 for each place, and never given twice."""
-        ...
-
-    @property
-    def host(self) -> SandboxHost:
-        """The place that it is in."""
-        ...
-
-    @property
-    def client(self) -> AgentClient:
-        """The agent of that place."""
-        ...
-
-    def spoil(self) -> None:
-        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
-        ...
-
-    async def release(self) -> None:
-        """Give it back; what the slot was used for has ended."""
-        ...
 
 
 class Places(Protocol):
@@ -265,9 +236,7 @@ class SharedHost(SandboxHost):
 
     def __init__(self, agents: Places, key: Hashable, make_host: MakeHost, *, limit: int, describe: Describe) -> None:
         self._agents = agents
-        self._key = key
-        self._make_host = make_host
-        self._limit = limit
+        self._offer = SlotOffer(key, make_host, limit)
         self._describe = describe
         self._fields: Mapping[str, Any] = {}
         self._seat: SlotReservation | None = None
@@ -277,9 +246,19 @@ class SharedHost(SandboxHost):
         """Return what `describe` has said."""
         return self._fields
 
+    @property
+    def offer(self) -> SlotOffer:
+        """Return what was said when it was made."""
+        return self._offer
+
+    def occupy(self, seat: SlotReservation) -> None:
+        """Take a seat that a pool has found."""
+        self._seat = seat
+
     async def admit(self, request: SlotRequest) -> None:
-        """Wait for a seat."""
-        self._seat = await self._agents.acquire(self._key, self._make_host, self._limit, request)
+        """Wait for a seat, where it has none yet."""
+        if self._seat is None:
+            self._seat = await self._agents.acquire(*self._offer, request)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot of a shared agent, or end all that runs in the present one."""

@@ -1,0 +1,91 @@
+"""What the members of a pool offer to one sandbox, while it waits for its slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_pool.backend.members import Member
+from hermes_pool.refusals import all_failed
+from hermes_pool.slot_pool.fleet import Fleet
+from hermes_pool.slot_pool.host_kinds import Waiter
+from hermes_pool.slot_pool.slot_queue import SlotQueue
+from hermes_sandbox.backends import SandboxHost, SlotOffer
+
+_TOGETHER: Final = 0.25
+"""Seconds in which offers are waited for before the roomiest of them is chosen; later ones come one by one."""
+
+
+class Offering:
+    """Asks all members what serves a sandbox, and tells the queue."""
+
+    def __init__(
+        self, queue: SlotQueue, members: Sequence[Member], waiter: Waiter, spec: SandboxSpec, sandbox_id: str
+    ) -> None:
+        self._queue = queue
+        self._members = members
+        self._waiter = waiter
+        self._spec = spec
+        self._id = sandbox_id
+        self._offers: dict[Fleet, SlotOffer] = {}
+        self._is_open = False
+        """Whether an offer is handed in as soon as it is made."""
+
+    async def run(self) -> None:
+        """Hand in offers until there are no more to come; refuse who waits, when none can be made."""
+        now = asyncio.get_running_loop().time()
+        asking = {member: asyncio.create_task(self._ask(member)) for member in self._members}
+        able = [task for member, task in asking.items() if not self._is_passed_over(member, now)]
+        try:
+            await asyncio.wait(able, timeout=_TOGETHER)
+            self._is_open = True
+            self._hand_in()
+            await asyncio.gather(*asking.values())
+        except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, who waits is told
+            self._queue.refuse(self._waiter, error)
+        finally:
+            for task in asking.values():
+                task.cancel()
+
+    async def _ask(self, member: Member) -> None:
+        """Let a member make its offer; one that fails is asked again when it is no longer set apart."""
+        loop, host = asyncio.get_running_loop(), None
+        while host is None:
+            if self._is_passed_over(member, loop.time()):
+                await asyncio.sleep(member.fleet.apart_until - loop.time())
+            try:
+                host = await member.backend.create(self._spec, self._id)
+            except BackendError as error:
+                if not error.retryable:
+                    raise
+                member.fleet.set_apart(error)
+                if self._waiter.line is None and not self._is_passed_over(member, loop.time()):
+                    raise all_failed(self._queue.troubles) from error
+        self._offers[member.fleet] = self._offer_of(member, host)
+        if self._is_open:
+            self._hand_in()
+
+    def _is_passed_over(self, member: Member, now: float) -> bool:
+        return member.fleet.is_apart(now) and not all(other.fleet.is_apart(now) for other in self._members)
+
+    def _offer_of(self, member: Member, host: SandboxHost) -> SlotOffer:
+        offer = host.offer
+        if offer is None:
+            raise SandboxRefusedError(
+                f"expected a host with an offer from backend {member.name!r}, got a place for one sandbox alone",
+                hint="return a SharedHost from its `create` wherever `shares` says yes",
+            )
+
+        async def make_host() -> SandboxHost:
+            await member.backend.prepare(self._spec)
+            return await offer.make_host()
+
+        return offer._replace(make_host=make_host)
+
+    def _hand_in(self) -> None:
+        offers, self._offers = self._offers, {}
+        if offers:
+            self._queue.offer(self._waiter, offers)
