@@ -12,6 +12,8 @@ import pytest
 from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_pool.backend.options import PoolBackendOptions
+from hermes_pool.backend.pool_backend import PoolBackend
 from hermes_runner import RunConfig
 from hermes_runner.run.config_redaction import redact_used_settings
 from hermes_sandbox import LeaseBook
@@ -70,6 +72,37 @@ async def test_a_pool_of_nothing_is_refused():
 def test_options_that_mean_nothing_are_refused(options, said):
     with pytest.raises(ConfigError, match=said):
         create(options)
+
+
+class Stranger:
+    """A backend that leases, and has nothing of what a pool needs besides."""
+
+    leases = None
+
+    def lease_with(self, store): ...
+
+    async def check(self, spec): ...
+
+    async def open(self, spec): ...
+
+    async def aclose(self): ...
+
+    async def reclaim(self, handle): ...
+
+    async def sweep(self, *, remove=True): ...
+
+    async def create(self, spec): ...
+
+
+def test_a_backend_that_cannot_be_a_member_is_refused_with_what_it_lacks():
+    options = PoolBackendOptions(backend="stranger")
+    with pytest.raises(ConfigError, match="backend 'stranger' cannot be a member of a pool: ") as caught:
+        PoolBackend(options, build=lambda *_: Stranger())
+    lacking = caught.value.message.partition(": ")[2].split("; ")
+    assert "it has no method shares(spec)" in lacking
+    assert "create does not take 'sandbox_id'" in lacking
+    assert "it has no attribute declaration" in lacking
+    assert "PoolableBackend" in str(caught.value.hint)
 
 
 OWNER = """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.hosts.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
     from hermes_sandbox.backend.hosts.recycled_host import RecycledHost, UserSlot
     from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost, SharedHostPool
+    from hermes_sandbox.backend.hosts.slot_host import HostSeat, SlotHost
     from hermes_sandbox.backend.hosts.slot_uids import first_uid, slot_fields
     from hermes_sandbox.backend.options import (
         ENVIRONMENT,
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ENVIRONMENT", "OWNER_FIELDS", "PROCESSES", "PYTHON_FLAGS", "Abortable", "AgentBackend", "AgentClient",
     "AgentOptions", "AgentSandbox", "AgentSlot", "AgentStream", "BackendSandbox", "CallbackReader", "CommandUser",
-    "InsidePath", "Lease", "MakeHost", "NotPortableError", "Places", "PoolableBackend", "PortablePython",
+    "HostSeat", "InsidePath", "Lease", "MakeHost", "NotPortableError", "Places", "PoolableBackend", "PortablePython",
     "RecycledHost", "RootAgentHost", "SandboxHost", "Seconds", "SharedHost", "SharedHostPool", "ShellClient",
-    "SlotOffer", "SlotRequest", "SlotReservation", "UserSlot", "chown_script", "first_uid", "make_readonly_script",
-    "open_callback_reader", "owner_is_dead", "parse_identity", "portable_python", "refuse_mounted",
-    "refuse_without_agent", "shared_dir_script", "shell_command", "slot_fields", "system_error",
+    "SlotHost", "SlotOffer", "SlotRequest", "SlotReservation", "UserSlot", "chown_script", "first_uid",
+    "make_readonly_script", "open_callback_reader", "owner_is_dead", "parse_identity", "portable_python",
+    "refuse_mounted", "refuse_without_agent", "shared_dir_script", "shell_command", "slot_fields", "system_error",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -61,6 +62,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             "hermes_sandbox.backend.hosts.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
             "hermes_sandbox.backend.hosts.recycled_host": "RecycledHost UserSlot",
             "hermes_sandbox.backend.hosts.shared_hosts": "Places SharedHost SharedHostPool",
+            "hermes_sandbox.backend.hosts.slot_host": "HostSeat SlotHost",
             "hermes_sandbox.backend.hosts.slot_uids": "first_uid slot_fields",
             "hermes_sandbox.backend.options": (
                 "AgentOptions CommandUser ENVIRONMENT InsidePath PROCESSES Seconds parse_identity"

@@ -329,7 +329,7 @@ class Fleet:
             self.counts["quarantined"] += 1
             host.state = HostState.QUARANTINED
         elif host.state is HostState.QUARANTINED and complaint is not None:
-            host.state = HostState.DRAINING
+            host.spoil()
         elif host.state is HostState.QUARANTINED:
             host.state = HostState.READY
             self._demand.serve(self.kinds[host.key])

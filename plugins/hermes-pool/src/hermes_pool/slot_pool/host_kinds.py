@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Final
 
 from hermes_pool.slot_pool.creation_rate import Backoff
-from hermes_pool.slot_pool.pooled_host import HostState, PooledHost, PoolSeat
-from hermes_sandbox.backends import MakeHost, SlotRequest
+from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
+from hermes_sandbox.backends import HostSeat, MakeHost, SlotRequest
 
 _REMEMBERED: Final = 16
 """Kinds without hosts whose failures are remembered."""
@@ -28,7 +28,7 @@ class Waiter:
     request: SlotRequest
     is_surplus: bool
     """Whether the queue was full when he came: he gets a slot at once, or none."""
-    future: asyncio.Future[PoolSeat]
+    future: asyncio.Future[HostSeat]
     line: Line | None = None
     """Where he stands; None before the first backend has said that it can serve him, since when he can be late."""
     kind: Kind | None = None

@@ -18,10 +18,10 @@ from hermes_pool.slot_pool.creation_rate import CreationRate, load_per_core
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_pool.slot_pool.host_kinds import Kind, Line, Waiter
 from hermes_pool.slot_pool.making_room import make_room
-from hermes_pool.slot_pool.pooled_host import HostState, PooledHost, PoolSeat
+from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 from hermes_pool.slot_pool.slot_records import Slot, slots_of
 from hermes_pool.statistics import PoolStats, Waits
-from hermes_sandbox.backends import SlotOffer, SlotRequest, SlotReservation
+from hermes_sandbox.backends import HostSeat, SlotOffer, SlotRequest, SlotReservation
 
 _TICK: Final = 0.5
 """Seconds between two looks at all hosts, at most."""
@@ -266,13 +266,12 @@ class SlotQueue:
             fleet.holders[rollout_id] += 1
         fleet.latest = waiter.kind = kind
         self._moved = asyncio.get_running_loop().time()
-        waiter.future.set_result(host.seat(rollout_id, functools.partial(self._take_back, kind)))
+        waiter.future.set_result(host.seat(rollout_id, functools.partial(self._take_back, kind, host)))
         self._waits.add(self._moved - waiter.since)
 
-    def _take_back(self, kind: Kind, seat: PoolSeat) -> None:
-        host, fleet = seat.owner, self.fleets[kind.member]
+    async def _take_back(self, kind: Kind, host: PooledHost, seat: HostSeat) -> None:
+        fleet = self.fleets[kind.member]
         self._moved = asyncio.get_running_loop().time()
-        host.seats.pop(seat.number, None)
         if seat.rollout_id is not None:
             fleet.holders[seat.rollout_id] -= 1
             if not fleet.holders[seat.rollout_id]:

@@ -106,7 +106,8 @@ class AgentBackend(ABC):
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Make the place, named so that `sandbox_id` finds it again. Not interrupted by cancellation.
 
-        What an exception interrupts, `create` removes itself.
+        What an exception interrupts, `create` removes itself. For what `shares` says yes to, it makes nothing, and may
+        be called more than once and cancelled, see `PoolableBackend`.
         """
 
     def shares(self, spec: SandboxSpec) -> bool:

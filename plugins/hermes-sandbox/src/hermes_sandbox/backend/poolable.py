@@ -53,7 +53,7 @@ class PoolableBackend(LeasingBackend, Protocol):
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Return a host that has an `offer`, a `SharedHost`, say.
 
-        Nothing is made for it before it has a slot: a sandbox that gets its slot from another member drops it. Not
-        interrupted by cancellation.
+        A pool asks more than once for one sandbox, for its offer and when it has a slot, and may cancel that: nothing
+        is made before `admit`.
         """
         ...

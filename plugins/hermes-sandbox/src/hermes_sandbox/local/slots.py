@@ -80,7 +80,7 @@ class LocalSlot(SharedHost):
 
     async def destroy(self) -> None:
         """Give the seat back, kill what a killed agent left running, and delete the directories."""
-        lost = self._seat is not None and self._seat.client.lost is not None
+        lost = self.seat is not None and self.seat.client.lost is not None
         try:
             await super().destroy()
         finally:

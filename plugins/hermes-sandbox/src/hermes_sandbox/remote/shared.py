@@ -52,8 +52,8 @@ class SharedSlot(SharedHost):
     async def admit(self, request: SlotRequest) -> None:
         """Wait for a seat, and call `locate` with where it is."""
         await super().admit(request)
-        if self._seat is not None and self._locate is not None:
-            await self._locate(self._seat.host.provenance)
+        if self.seat is not None and self._locate is not None:
+            await self._locate(self.seat.host.provenance)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open both slots, or end everything in the current one."""
@@ -62,8 +62,8 @@ class SharedSlot(SharedHost):
         self.state_dir = f"{self.workspace}.state-{os.urandom(8).hex()}"
         slot = await super().serve(request, previous)
         if previous is None:
-            if self._seat is not None:
-                self.provenance = {**self.provenance, **self._seat.host.provenance}
+            if self.seat is not None:
+                self.provenance = {**self.provenance, **self.seat.host.provenance}
             home = f"{self.workspace}.home"
             fields = {**slot.fields, "workspace": home, "cwd": "tmp", "lifetime": None, "processes": 0}
             self._home = await AgentSlot.open(slot.client, fields, exclusive=False, deadline=request.setup_timeout)
@@ -78,7 +78,7 @@ class SharedSlot(SharedHost):
             if home is not None:
                 await home.aclose()
             # Also if it was lost before it answered: what it had made by then exists.
-            self._lost = self._seat is not None and self._seat.client.lost is not None
+            self._lost = self.seat is not None and self.seat.client.lost is not None
 
     async def destroy(self) -> None:
         """Give the seat back; what a lost agent has left is removed by another link."""

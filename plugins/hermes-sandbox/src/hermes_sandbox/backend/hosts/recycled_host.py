@@ -66,15 +66,15 @@ class UserSlot(SharedHost):
         Raises:
             SandboxLostError: It has been given back.
         """
-        if self._seat is None:
+        if self.seat is None:
             raise SandboxLostError("the slot has been given back")
-        assert isinstance(self._seat.host, RecycledHost)
-        return self._seat.host
+        assert isinstance(self.seat.host, RecycledHost)
+        return self.seat.host
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot, or end all that runs in the present one; the last one that a place takes closes its door."""
         slot = await super().serve(request, previous)
-        seat = self._seat
+        seat = self.seat
         if seat is not None and not self.place.accepts_more(seat.number):
             seat.spoil()
         return slot

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-import uuid
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost, SlotOffer, SlotReservation
-from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.backend.hosts.slot_host import HostSeat, SlotHost
+from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
@@ -50,115 +51,35 @@ class Places(Protocol):
         ...
 
 
-class SharedHostReservation:
-    """A seat in a place of `SharedHostPool`."""
+class _Shared(SlotHost):
+    """A host of `SharedHostPool`, which ends when nobody has used it for a while."""
 
-    def __init__(self, shared: _Shared, number: int) -> None:
-        self._shared = shared
-        self.number = number
-
-    @property
-    def host(self) -> SandboxHost:
-        """The place that it is in."""
-        return self._shared.place
-
-    @property
-    def client(self) -> AgentClient:
-        """The agent of that place."""
-        return self._shared.agent
-
-    def spoil(self) -> None:
-        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
-        self._shared.spoiled = True
-
-    async def release(self) -> None:
-        """Give it back; a place that nobody needs ends after a while."""
-        await self._shared.leave()
-
-
-class _Shared:
-    """A place with an agent, how many use it now, and how many have."""
-
-    def __init__(self, owner: SharedHostPool, key: Hashable) -> None:
-        self.seats = 0
-        self.spoiled = False
-        self._owner = owner
-        self._key = key
-        self._given = 0
-        self._host: SandboxHost | None = None
-        self._client: AgentClient | None = None
-        self._end: asyncio.TimerHandle | None = None
-        self._starting: asyncio.Future[None] | None = None
-        self._closing: asyncio.Future[None] | None = None
+    def __init__(self, key: Hashable, limit: int) -> None:
+        super().__init__(limit)
+        self.key = key
+        self.starting: asyncio.Future[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Future[None] | None = None
 
     @property
     def usable(self) -> bool:
-        return not self.spoiled and self._closing is None and (self._client is None or self._client.lost is None)
+        return not self.is_spoiled and self._ending is None and self.lost is None
 
-    @property
-    def place(self) -> SandboxHost:
-        assert self._host is not None
-        return self._host
-
-    @property
-    def agent(self) -> AgentClient:
-        assert self._client is not None
-        return self._client
-
-    async def take(self, make_host: MakeHost, request: SlotRequest) -> SharedHostReservation:
-        self.seats += 1
-        self._given += 1
-        number = self._given
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
-        if self._starting is None:
-            self._starting = asyncio.ensure_future(self._start(make_host, request))
-        try:
-            await asyncio.shield(self._starting)
-        except BaseException:
-            await run_uncancelled(self.leave())
-            raise
-        return SharedHostReservation(self, number)
-
-    async def _start(self, make_host: MakeHost, request: SlotRequest) -> None:
-        try:
-            async with self._owner.starting:
-                self._host = await make_host()
-                stream = await self._host.start_agent()
-                self._client = await request.greet(stream, marker=self._host.mark or uuid.uuid4().hex[:16])
-        except BaseException:
-            self.spoiled = True
-            raise
-
-    async def leave(self) -> None:
-        self.seats -= 1
-        if self.seats:
-            return
-        if self.usable and self._owner.idle > 0:
-            loop = asyncio.get_running_loop()
-            self._end = loop.call_later(self._owner.idle, lambda: self._owner.retire(self._key, self))
-        else:
-            await self.close()
-            self._owner.drop(self._key, self)
+    def keep(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     async def close(self) -> None:
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
+        self.keep()
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end_when_started())
+        await asyncio.shield(self._ending)
 
-    async def _close(self) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        if self._starting is not None:
-            await asyncio.wait((self._starting,))
-        if self._client is not None:
-            await self._client.aclose()
-        if self._host is not None:
-            try:
-                await self._host.stop_all()
-            finally:
-                await self._host.destroy()
+    async def _end_when_started(self) -> None:
+        if self.starting is not None:
+            await asyncio.wait((self.starting,))
+        await self.end()
 
 
 class SharedHostPool:
@@ -172,8 +93,8 @@ class SharedHostPool:
 
     def __init__(self, *, idle: float = _IDLE) -> None:
         self.idle = idle
-        self.starting = asyncio.Semaphore(_STARTS)
-        self._places: dict[Hashable, list[_Shared]] = {}
+        self._starts = asyncio.Semaphore(_STARTS)
+        self._hosts: list[_Shared] = []
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
@@ -181,28 +102,47 @@ class SharedHostPool:
 
         Those who come while a place is being made wait for it together. When cancelled, nothing is kept.
         """
-        places = self._places.setdefault(key, [])
-        found = next((shared for shared in places if shared.usable and shared.seats < limit), None)
-        if found is None:
-            found = _Shared(self, key)
-            places.append(found)
-        return await found.take(make_host, request)
+        alike = (host for host in self._hosts if host.key == key and host.usable and len(host.seats) < limit)
+        host = next(alike, None)
+        if host is None:
+            host = _Shared(key, limit)
+            host.starting = asyncio.ensure_future(self._start(host, make_host, request))
+            self._hosts.append(host)
+        host.keep()
+        seat = host.seat(request.spec.rollout_id, functools.partial(self._leave, host))
+        assert host.starting is not None
+        try:
+            await asyncio.shield(host.starting)
+        except BaseException:
+            await run_uncancelled(seat.release())
+            raise
+        return seat
 
-    def retire(self, key: Hashable, shared: _Shared) -> None:
-        """Close a place that nobody uses."""
-        if shared.seats == 0:
-            self.drop(key, shared)
-            task = asyncio.ensure_future(shared.close())
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+    async def _start(self, host: _Shared, make_host: MakeHost, request: SlotRequest) -> None:
+        try:
+            async with self._starts:
+                await host.begin(make_host, request)
+        except BaseException:
+            host.spoil()
+            raise
 
-    def drop(self, key: Hashable, shared: _Shared) -> None:
-        """Forget a place."""
-        places = self._places.get(key, [])
-        if shared in places:
-            places.remove(shared)
-        if not places:
-            self._places.pop(key, None)
+    async def _leave(self, host: _Shared, _seat: HostSeat) -> None:
+        if host.seats:
+            return
+        if host.usable and self.idle > 0:
+            host.timer = asyncio.get_running_loop().call_later(self.idle, self._retire, host)
+        else:
+            await self._close(host)
+
+    async def _close(self, host: _Shared) -> None:
+        if host in self._hosts:
+            self._hosts.remove(host)
+        await host.close()
+
+    def _retire(self, host: _Shared) -> None:
+        task = asyncio.ensure_future(self._close(host))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: nobody waits for a seat that another gives back."""
@@ -211,13 +151,12 @@ class SharedHostPool:
     @property
     def places(self) -> int:
         """How many places there are."""
-        return sum(len(places) for places in self._places.values())
+        return len(self._hosts)
 
     async def aclose(self) -> None:
         """Close every place, used or not."""
-        shared = [place for places in self._places.values() for place in places]
-        self._places = {}
-        results = await asyncio.gather(*(place.close() for place in shared), *self._retiring, return_exceptions=True)
+        closing = [self._close(host) for host in list(self._hosts)]
+        results = await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -239,7 +178,8 @@ class SharedHost(SandboxHost):
         self._offer = SlotOffer(key, make_host, limit)
         self._describe = describe
         self._fields: Mapping[str, Any] = {}
-        self._seat: SlotReservation | None = None
+        self.seat: SlotReservation | None = None
+        """Its slot, from `admit` to `destroy`."""
         self._slot: AgentSlot | None = None
 
     def slot_fields(self) -> Mapping[str, Any]:
@@ -253,21 +193,21 @@ class SharedHost(SandboxHost):
 
     def occupy(self, seat: SlotReservation) -> None:
         """Take a seat that a pool has found."""
-        self._seat = seat
+        self.seat = seat
 
     async def admit(self, request: SlotRequest) -> None:
         """Wait for a seat, where it has none yet."""
-        if self._seat is None:
-            self._seat = await self._agents.acquire(*self._offer, request)
+        if self.seat is None:
+            self.seat = await self._agents.acquire(*self._offer, request)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot of a shared agent, or end all that runs in the present one."""
         if previous is not None:
             await previous.reset(state_dir=self.state_dir)
             return previous
-        if self._seat is None:
+        if self.seat is None:
             await self.admit(request)
-        seat = self._seat
+        seat = self.seat
         assert seat is not None
         self._fields = self._describe(seat.host, seat.number)
         self.workspace = self._fields["workspace"]
@@ -287,16 +227,16 @@ class SharedHost(SandboxHost):
         try:
             await slot.aclose()
         except BaseException:
-            if self._seat is not None:
-                self._seat.spoil()
+            if self.seat is not None:
+                self.seat.spoil()
             raise
-        if slot.left is not None and self._seat is not None:
+        if slot.left is not None and self.seat is not None:
             # What the next one would find; the place ends when the last of those who are in it has left.
-            self._seat.spoil()
+            self.seat.spoil()
             _log.warning("a shared place takes nobody new, since slots have left something there: %s", slot.left)
 
     async def destroy(self) -> None:
         """Give the seat back."""
-        seat, self._seat = self._seat, None
+        seat, self.seat = self.seat, None
         if seat is not None:
             await seat.release()

@@ -1,0 +1,113 @@
+"""A shared place with its agent, and the seats that its users have in it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+
+from hermes_core.cancellation import run_uncancelled
+from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.slots import SlotRequest
+
+
+class HostSeat:
+    """The right to one slot of a host. `number` is the fencing token: no other holder ever has it in this host."""
+
+    def __init__(
+        self, owner: SlotHost, number: int, rollout_id: str | None, gone: Callable[[HostSeat], Awaitable[None]]
+    ) -> None:
+        self.number = number
+        self.rollout_id = rollout_id
+        self._owner = owner
+        self._gone: Callable[[HostSeat], Awaitable[None]] | None = gone
+
+    @property
+    def host(self) -> SandboxHost:
+        """The place that it is in."""
+        return self._owner.place
+
+    @property
+    def client(self) -> AgentClient:
+        """The agent of that place."""
+        return self._owner.agent
+
+    def spoil(self) -> None:
+        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
+        self._owner.spoil()
+
+    async def release(self) -> None:
+        """Give it back. Safe to call twice."""
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            del self._owner.seats[self.number]
+            await gone(self)
+
+
+class SlotHost:
+    """A shared place, its agent, and who uses it."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.seats: dict[int, HostSeat] = {}
+        self.given = 0
+        self.is_spoiled = False
+        """Whether it takes nobody new, because something is left in it, or it has not started."""
+        self.complaint = ""
+        """What was last wrong with it."""
+        self._place: SandboxHost | None = None
+        self._client: AgentClient | None = None
+        self._is_ended = False
+
+    @property
+    def place(self) -> SandboxHost:
+        """What the backend has made."""
+        assert self._place is not None
+        return self._place
+
+    @property
+    def agent(self) -> AgentClient:
+        """The agent in it."""
+        assert self._client is not None
+        return self._client
+
+    @property
+    def lost(self) -> str | None:
+        """Why its agent cannot be asked any more; None while it can, or has not been started yet."""
+        return None if self._client is None else self._client.lost
+
+    def spoil(self) -> None:
+        """Take nobody new any more."""
+        self.is_spoiled = True
+
+    def seat(self, rollout_id: str | None, gone: Callable[[HostSeat], Awaitable[None]]) -> HostSeat:
+        """Give a slot away; `gone` is called when it is given back."""
+        self.given += 1
+        seat = self.seats[self.given] = HostSeat(self, self.given, rollout_id, gone)
+        return seat
+
+    async def begin(self, make_host: MakeHost, request: SlotRequest) -> None:
+        """Make the place and start its agent; leaves nothing when that fails or is cancelled."""
+        self._place = await make_host()
+        try:
+            stream = await self._place.start_agent()
+            self._client = await request.greet(stream, marker=self._place.mark or uuid.uuid4().hex[:16])
+        except BaseException:
+            try:
+                await run_uncancelled(self.end())
+            except Exception as left:  # noqa: BLE001 - the backend's code; why it did not start is the error to be told
+                self.complaint = f"what was begun cannot be removed: {left}"
+            raise
+
+    async def end(self) -> None:
+        """Close the agent and remove the place; done once."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        if self._client is not None:
+            await self._client.aclose()
+        if self._place is not None:
+            try:
+                await self._place.stop_all()
+            finally:
+                await self._place.destroy()
