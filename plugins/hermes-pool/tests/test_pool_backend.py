@@ -69,6 +69,22 @@ async def test_each_sandbox_goes_where_most_room_is(pool):
         await sandbox.aclose()
 
 
+async def test_a_member_without_a_host_gets_one_when_it_has_more_room_and_nobody_waits_for_that(pool):
+    """Sandboxes spread over the members, and none waits for a host while a slot is free."""
+    backend = pool(max_hosts=1, slots_per_host=4)
+    sandboxes = [await backend.open(SandboxSpec())]
+    assert [engine.asked for engine in engines(backend)] == [1, 0]
+    engines(backend)[1].gate.clear()
+    sandboxes.append(await asyncio.wait_for(backend.open(SandboxSpec()), 60))
+    assert [member.fleet.used for member in backend.members] == [2, 0]
+    engines(backend)[1].gate.set()
+    assert await eventually(lambda: backend.stats().hosts["ready"] == 2)
+    sandboxes += [await backend.open(SandboxSpec()) for _ in range(4)]
+    assert [member.fleet.used for member in backend.members] == [3, 3]
+    for sandbox in sandboxes:
+        await sandbox.aclose()
+
+
 async def test_a_sandbox_has_as_many_processes_as_its_member_gives(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=2)
     backend.members[0].backend.pids = 70
