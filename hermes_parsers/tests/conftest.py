@@ -1,4 +1,4 @@
-"""What several tests of this package share lies in `support/`, and is imported by its bare name."""
+"""Code shared by tests of this package is in `support/`; tests import its modules by their bare names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names: finding a parser, bad input to it, and what importing one costs."""
+"""The public names: finding a parser, bad input, and the cost of an import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_core.contracts.parsing import ToolCallParser
 from hermes_parsers import get_parser, list_parsers
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-# What the predecessor, vLLM's documentation and SGLang's name, and users therefore type.
+# The names in hermes-agent and in the documentation of vLLM and SGLang, which users type.
 NAMES = (
     "hermes qwen qwen25 qwen3_json longcat mistral llama3_json llama4_json llama3 pythonic llama4_pythonic olmo3 "
     "qwen3_coder qwen3_xml seed_oss step3p5 mimo deepseek_v3 deepseekv3 deepseek_v31 deepseek_v3_1 deepseekv31 "
@@ -55,7 +55,7 @@ def test_an_unknown_name_is_no_occasion_to_list_all(name):
 
 @pytest.mark.parametrize("name", [None, 5, b"hermes", ["hermes"]])
 def test_a_name_that_is_no_text_is_an_error_that_says_so(name):
-    with pytest.raises(TypeError, match=f"is a str such as 'hermes', found {type(name).__name__}"):
+    with pytest.raises(TypeError, match=f"expected a parser's name such as 'hermes', got {type(name).__name__}"):
         get_parser(name)
 
 

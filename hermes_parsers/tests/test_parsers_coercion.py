@@ -25,20 +25,20 @@ def types(*names):
 
 
 FITTING = [
-    # A declared string is verbatim, indentation and all (predecessor 2.2; sglang PR 13411: a zip is a string).
+    # A declared string is verbatim, indentation and all (hermes-agent; sglang PR 13411: a zip is a string).
     ("    def f():\n        return 1\n", STRING, "    def f():\n        return 1\n"),
     ("03106", STRING, "03106"),
     ("123", STRING, "123"),
     ("True", STRING, "True"),
     ('{"a": 1}', STRING, '{"a": 1}'),
-    # vllm#39567: the words for nothing are legal strings.
+    # vllm#39567: the words for null are legal strings.
     ("null", STRING, "null"),
     ("none", STRING, "none"),
     ("nil", STRING, "nil"),
     ("None", {"enum": ["None", "Some"]}, "None"),
     ("7", {"const": "7"}, "7"),
     ("7", {"type": ["integer", "string"], "enum": ["7", 8]}, "7"),
-    # Nothing said: the text.
+    # Without a type: the text.
     ("5", None, "5"),
     ("5", {}, "5"),
     ("5", {"description": "anything"}, "5"),

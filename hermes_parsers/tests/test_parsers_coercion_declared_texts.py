@@ -1,4 +1,4 @@
-"""Where a parameter's text is JSON, the numbers in it are texts where its schema declares some."""
+"""In a parameter with JSON text, numbers are strings where the schema declares strings."""
 
 from __future__ import annotations
 

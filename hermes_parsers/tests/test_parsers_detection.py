@@ -1,4 +1,6 @@
-"""Telling the wire format from a chat template's text. The excerpts are written for this test; they hold the marks."""
+"""Detecting the wire format from a chat template's text. The excerpts are written for this test; they contain the
+marks.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ def test_a_template_without_calls_is_none_of_them_and_near_none(template):
 
 
 def test_two_formats_in_one_template_are_no_answer_and_both_are_named():
-    """A template for models of two generations: which one is served cannot be told from it."""
+    """A template for models of two generations: it does not show which one is served."""
     found = detect(TEMPLATES["mistral"] + TEMPLATES["kimi_k2"])
     assert found.name is None
     assert {other.name: other.reason for other in found.runners_up if "fits" in other.reason} == {
@@ -103,7 +105,7 @@ def test_an_array_in_tool_calls_without_a_models_own_tokens_is_left_open():
 
 
 def test_a_format_that_shares_its_tag_with_a_later_one_is_not_taken_for_it():
-    """LongCat's later models write `<longcat_arg_key>`; the parser of the first ones would read nothing."""
+    """LongCat's later models write `<longcat_arg_key>`; the parser of the first models would read no calls."""
     found = detect("<longcat_tool_call>{{ n }}<longcat_arg_key>{{ k }}</longcat_arg_key></longcat_tool_call>")
     assert found.name is None
     assert [(other.name, other.reason) for other in found.runners_up] == [("longcat", "has the mark <longcat_arg_key")]

@@ -1,4 +1,4 @@
-"""Which parser a model needs, by its name."""
+"""Finding the parser of a model by its name."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ PUBLISHED = {
 MODELS = [(model, parser) for parser, models in PUBLISHED.items() for model in models]
 
 UNCERTAIN = [
-    # No tools, or none in their templates.
+    # Models without tools, or without tools in their templates.
     "mistralai/Mistral-7B-Instruct-v0.1",
     "mistralai/Mixtral-8x7B-Instruct-v0.1",
     "meta-llama/Meta-Llama-3-8B-Instruct",
@@ -120,15 +120,15 @@ UNCERTAIN = [
     "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
     "RedHatAI/Qwen3-32B-speculator.eagle3",
     "google/gemma-4-31B-it-assistant",
-    # A fine-tune may have a template of its own.
+    # A fine-tune may have a different template.
     "acme/Qwen3-8B-agent-sft",
     "cognitivecomputations/Dolphin3.0-Llama3.1-8B",
     "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5",
     "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
-    # vLLM and SGLang say different things about them.
+    # vLLM and SGLang disagree about them.
     "meta-llama/Llama-4-Scout-17B-16E-Instruct",
     "deepseek-ai/DeepSeek-V3.2-Exp",
-    # Names that say too little.
+    # Ambiguous names.
     "deepseek-chat",
     "default",
     "gpt-4o",

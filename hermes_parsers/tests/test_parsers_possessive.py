@@ -1,7 +1,7 @@
-"""What patterns repeat possessively is a character, a class or an atomic group: Python 3.11.0 to 3.11.4 need it.
+"""Patterns repeat only characters, classes or atomic groups possessively, as Python 3.11.0 to 3.11.4 require.
 
-After a plain group that failed half-way they go on behind what it had matched (CPython's gh-106052); newer versions do
-not, so that no other test would notice there. The sources of all packages of the repository are looked at.
+After a plain group that failed half-way, these versions continue after the part that matched (CPython's gh-106052).
+Newer versions do not, so no other test would fail there. The test reads the sources of all packages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def plain_groups(pattern):
 
 
 def literals(node):
-    """Return all literals in a source with their lines; `(...)` stands for a value that an f-string puts in."""
+    """Return all literals in a source with their lines; `(...)` stands for a value in an f-string."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
         return [(node.lineno, node.value if isinstance(node.value, str) else node.value.decode("latin-1"))]
     if isinstance(node, ast.JoinedStr):

@@ -1,4 +1,6 @@
-"""Every parser names the special tokens at which its models end a turn; after chat templates and generation configs."""
+"""Every parser names the special tokens that end a turn of its models, as in their chat templates and generation
+configs.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ UNKNOWN = {
     "plamo3",
     "solar_open2",
 }
-"""No published template of these says it for sure; a token that is none of the model's would be worse than none."""
+"""No published template of these is clear; a token that the model does not have would be worse than none."""
 NAMES = [family.names[0] for family in FAMILIES if family.names[0] != "response_template"]
 
 
@@ -87,7 +89,7 @@ def test_a_stop_token_stands_nowhere_but_at_the_end_of_a_turn(name):
     for changes in ({}, {"content": None}, {"tool_calls": []}, {"reasoning_content": "hm"}):
         try:
             text = parser.render({**message, **changes})
-        except ValueError:  # some formats hold no reasoning, or no text beside a call
+        except ValueError:  # some formats have no reasoning, or no text next to a call
             continue
         for token in stops_of(parser):
             assert text.find(token) in {-1, len(text) - len(token)}, f"{token} stands in {text!a}"

@@ -1,4 +1,4 @@
-"""A call in the text of a reply that no parser was chosen for: the rollout ends with it, and is counted."""
+"""A call in the text of a reply without a chosen parser ends the rollout, and is counted."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Tool-call parsers: the text a model wrote to segments and calls, and messages back to text.
+"""Tool-call parsers: turn the text that a model wrote into segments and calls, and messages back into text.
 
     >>> from hermes_parsers import get_parser
     >>> result = get_parser("hermes").parse('<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>')
     >>> [(call.name, call.arguments) for call in result.calls]
     [('f', '{"a": 1}')]
 
-Importing this package imports no parser; a family is imported when its first parser is asked for.
+Importing this package imports no parser; a family is imported when its first parser is requested.
 """
 
 from __future__ import annotations
@@ -75,15 +75,16 @@ def get_parser(name: str, **options: Any) -> ToolCallParser:
 
     Args:
         name: One of `list_parsers()`, or of `hermes-core parsers list`.
-        options: `promote_drafts` makes calls of what was drafted in reasoning when no call follows it;
-            `reasoning_opened` says that the prompt has opened the reasoning, so that the text begins inside it.
+        options: `promote_drafts` turns calls that were drafted in reasoning into calls when no call follows;
+            `reasoning_opened` says that the prompt has opened the reasoning, so the text begins inside it.
 
     Raises:
-        UnknownComponentError: Nobody provides it; names what is near, and the package to install.
-        TypeError: The name is no text.
+        UnknownComponentError: No installed package provides it; the error lists similar names and the package to
+            install.
+        TypeError: The name is not a str.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a parser's name is a str such as 'hermes', found {type(name).__name__}: {name!r:.80}")
+        raise TypeError(f"expected a parser's name such as 'hermes', got {type(name).__name__}: {name!r:.80}")
     from hermes_parsers.catalog import BY_NAME
 
     family = BY_NAME.get(name)
@@ -100,9 +101,9 @@ def get_parser(name: str, **options: Any) -> ToolCallParser:
 
 
 def list_parsers() -> list[str]:
-    """Return the names that this package provides, sorted; several can stand for one format.
+    """Return the names that this package provides, sorted; one format can have several names.
 
-    Those of other packages are what `hermes_core.discovery.load_plugins().names("parser")` returns beside them.
+    To include those of other packages, call `hermes_core.discovery.load_plugins().names("parser")`.
     """
     from hermes_parsers.catalog import BY_NAME
 

@@ -1,4 +1,4 @@
-"""Every parser of this package: its names, and where its class is. Nothing is imported before it is used."""
+"""The table of this package's parsers: names, and where each class is. A class is imported on first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 # A dataclass would cost a tenth of the time that importing a parser takes.
 class Family(NamedTuple):
-    """One wire format. The first name is ours; the others are what the predecessor, vLLM and SGLang call it."""
+    """One wire format. The first name is ours; the others are the names in hermes-agent, vLLM and SGLang."""
 
     names: tuple[str, ...]
     target: str
@@ -28,19 +28,19 @@ FAMILIES: Final = (
     _family("longcat", "json.hermes:LongcatParser", "LongCat-Flash: JSON in <longcat_tool_call>"),
     _family("jamba", "json.jamba:JambaParser", "Jamba 1.5: a JSON array in <tool_calls>"),
     _family("hunyuan hunyuan_a13b", "json.jamba:HunyuanParser", "Hunyuan-A13B: a JSON array in <tool_calls>"),
-    _family("granite", "json.granite:GraniteParser", "Granite 3: a JSON array behind <|tool_call|> or <tool_call>"),
-    _family("granite-20b-fc", "json.granite:GraniteFunctionCallingParser", "Granite 20B: JSON behind <function_call>"),
+    _family("granite", "json.granite:GraniteParser", "Granite 3: a JSON array after <|tool_call|> or <tool_call>"),
+    _family("granite-20b-fc", "json.granite:GraniteFunctionCallingParser", "Granite 20B: JSON after <function_call>"),
     _family("phi4_mini_json phi4", "json.phi:PhiParser", "Phi-4-mini: functools and a JSON array"),
-    _family("xlam", "json.xlam:XlamParser", "xLAM-2: a bare JSON array, also in a fence"),
+    _family("xlam", "json.xlam:XlamParser", "xLAM-2: a bare JSON array, also in a code fence"),
     _family(
         "llama3_json llama3 llama4_json llama4",
         "json.llama:LlamaParser",
         "Llama 3.1 to 4: bare JSON objects with parameters",
     ),
-    _family("internlm", "json.internlm:InternlmParser", "InternLM2.5: JSON behind <|action_start|><|plugin|>"),
-    _family("interns1", "json.internlm:InternS1Parser", "Intern-S1: JSON behind <|action_start|> <|plugin|>"),
+    _family("internlm", "json.internlm:InternlmParser", "InternLM2.5: JSON after <|action_start|><|plugin|>"),
+    _family("interns1", "json.internlm:InternS1Parser", "Intern-S1: JSON after <|action_start|> <|plugin|>"),
     _family(
-        "mistral", "special_tokens.mistral:MistralParser", "Mistral, Devstral, Magistral: all shapes of [TOOL_CALLS]"
+        "mistral", "special_tokens.mistral:MistralParser", "Mistral, Devstral, Magistral: all forms of [TOOL_CALLS]"
     ),
     _family(
         "deepseek_v3 deepseekv3",
@@ -64,7 +64,7 @@ FAMILIES: Final = (
     _family("pythonic", "pythonic.parser:PythonicParser", "Llama 3.2, ToolACE: [f(a='x'), g()]"),
     _family("llama4_pythonic", "pythonic.parser:Llama4PythonicParser", "Llama 4: the same, maybe in <|python_start|>"),
     _family("lfm2", "pythonic.lfm2:Lfm2Parser", "LFM2 and LFM2.5: a Python list in <|tool_call_start|>"),
-    _family("olmo3", "pythonic.olmo3:Olmo3Parser", "Olmo 3: a Python call a line in <function_calls>"),
+    _family("olmo3", "pythonic.olmo3:Olmo3Parser", "Olmo 3: one Python call per line in <function_calls>"),
     _family("gemma4", "gemma.parser:GemmaParser", "Gemma 4: call:f{a:…} in <|tool_call>"),
     _family("functiongemma", "gemma.parser:FunctionGemmaParser", "FunctionGemma: call:f{a:…} in <start_function_call>"),
     _family(
@@ -76,16 +76,14 @@ FAMILIES: Final = (
     _family("step5", "xml.qwen3_coder:Step5Parser", "Step-5: the same, white space before a call is content"),
     _family("mimo", "xml.qwen3_coder:MimoParser", "MiMo: the same without line breaks, values verbatim"),
     _family("seed_oss", "xml.qwen3_coder:SeedOssParser", "Seed-OSS: the same in <seed:tool_call>"),
-    _family("glm45 glm", "xml.glm:Glm45Parser", "GLM-4.5 and 4.6: <arg_key> and <arg_value>, a line each"),
+    _family("glm45 glm", "xml.glm:Glm45Parser", "GLM-4.5 and 4.6: <arg_key> and <arg_value>, one per line"),
     _family(
         "glm47 ling3 poolside_v1", "xml.glm:Glm47Parser", "GLM-4.7 and 5, Ling-3, Laguna: <arg_key> and <arg_value>"
     ),
-    _family("hy_v3", "xml.glm:HunyuanV3Parser", "Hunyuan 3: <arg_key> and <arg_value> behind <tool_sep>"),
+    _family("hy_v3", "xml.glm:HunyuanV3Parser", "Hunyuan 3: <arg_key> and <arg_value> after <tool_sep>"),
     _family("hy_v4", "xml.glm:HunyuanV4Parser", "Hunyuan 4: <arg_key> and <arg_value> in <tool_calls>"),
     _family("minimax_m2 minimax-m2", "xml.minimax:MinimaxM2Parser", "MiniMax-M2: <invoke> in <minimax:tool_call>"),
-    _family(
-        "minimax_m3 minimax-m3", "xml.minimax_m3:MinimaxM3Parser", "MiniMax-M3: nested tags behind a special token"
-    ),
+    _family("minimax_m3 minimax-m3", "xml.minimax_m3:MinimaxM3Parser", "MiniMax-M3: nested tags after a special token"),
     _family("muse muse_glimmer musespark1x", "xml.minimax:MuseParser", "Muse: <atem:invoke> in <atem:function_calls>"),
     _family("minicpm5", "xml.minimax:Minicpm5Parser", 'MiniCPM5: <function name="…"> and <param name="…">'),
     _family(
@@ -94,7 +92,7 @@ FAMILIES: Final = (
     _family("deepseek_v4 deepseekv4", "xml.dsml:DeepseekV4Parser", "DeepSeek-V4: DSML tool_calls"),
     _family("deepseek_v41 deepseekv41", "xml.dsml:DeepseekV41Parser", "DeepSeek-V4.1: DSML calls"),
     _family("step3", "xml.step3:Step3Parser", "Step-3: <steptml:invoke> in special tokens"),
-    _family("kimi_k3", "xml.kimi_k3:KimiK3Parser", "Kimi K3: XTML arguments that say their type"),
+    _family("kimi_k3", "xml.kimi_k3:KimiK3Parser", "Kimi K3: XTML, arguments with types"),
     _family(
         "cohere_command3",
         "special_tokens.cohere:CohereCommand3Parser",
@@ -122,13 +120,13 @@ FAMILIES: Final = (
     _family(
         "inkling",
         "special_tokens.inkling:InklingParser",
-        "Inkling: JSON with args in a message of its own, between marks",
+        "Inkling: JSON with args in a separate message, between marks",
     ),
     _family("plamo3", "special_tokens.plamo:Plamo3Parser", "PLaMo 3: a name and JSON between marks"),
     _family(
         "solar_open2",
         "special_tokens.solar:SolarOpen2Parser",
-        "Solar Open 2: <|tool_arg:start|> a line in <|tool_call:start|>",
+        "Solar Open 2: one <|tool_arg:start|> per line in <|tool_call:start|>",
     ),
     Family(
         names=("response_template", "hf"),

@@ -1,18 +1,18 @@
-"""From the text of a parameter to a value, by the tool's JSON schema only; never raises, whatever the schema is.
+"""Convert the text of a parameter to a value by the tool's JSON schema; never raises, whatever the schema is.
 
 A text is tried as the types its schema allows in the order null, integer, number, boolean, object, array, string
-(vLLM's order). What fits none of them stays the text, with a note that says so. The rules beyond the order:
+(vLLM's order). A text that fits none of them stays text, with a note that says so. The rules beyond the order:
 
-* A declared string stays verbatim. `none`, `nil` and `null` are legal strings (vllm#39567); only where the schema
-  allows null *and* string are the exact words `null` and `None` the null (vllm#38885: templates write Python's).
+* A declared string stays verbatim. `none`, `nil` and `null` are legal strings (vllm#39567); only if the schema allows
+  null *and* string do the exact words `null` and `None` mean null (vllm#38885: templates write Python's).
 * `True`, `False` and `None` count as JSON's words, in any case where no string is allowed. Other words are never
   guessed to be false.
 * Integers are JSON integers of any size, or decimals without a fraction (`1.0`, `1e3`: JSON Schema calls them
-  integers). A leading zero (`03106`, `0755`) has no meaning in JSON that could be known, so it stays the text.
-* A number keeps its literal's kind: `1` is an int, `1.0` a float. NaN and infinities are refused.
+  integers). A number with a leading zero (`03106`, `0755`) stays text, because JSON gives it no meaning.
+* A number keeps the kind of its literal: `1` is an int, `1.0` a float. NaN and infinities are refused.
 * Objects and arrays are strict JSON. Strings inside them are read by the schema of their place (`{"n": "5"}` with an
-  integer `n`), and numbers and booleans where only a text may stand are the text as it was written (`[1.10]` for an
-  array of strings); both are noted.
+  integer `n`), and where only a string is allowed, numbers and booleans become the string as it was written (`[1.10]`
+  for an array of strings); both are noted.
 * Only where no string is allowed, and noted: `1` and `0` for a boolean, `+5` and `.5` for a number, a Python literal
   for an object or an array.
 """
@@ -34,20 +34,20 @@ from hermes_parsers.schemas import (
 )
 
 Reading = tuple[Any, str]
-"""A value, and a note on how it was read that is empty when it stood as the schema wants it."""
+"""A value, and a note on how it was read; the note is empty if the value matched the schema as written."""
 
 _MAX_DEPTH: Final = 128
-"""Deeper values stay text: writing them out again could exhaust the interpreter's stack."""
+"""Values nested deeper stay text: writing them again could exhaust the interpreter's stack."""
 _MAX_FIT_DEPTH: Final = 32
 _MAX_NOTES: Final = 3
 _SURE_DIGITS: Final = 15
-"""As many decimal digits a float holds without loss."""
+"""The number of decimal digits that a float holds without loss."""
 _NUMERAL: Final = re.compile(r"([+-]?)([0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 _PLAIN_STRING: Final = {"type": "string"}
 _STRING: Final = frozenset({"string"})
 _TEXTS: Final = frozenset({"string", "null"})
 _INNER: Final = frozenset({"properties", "items", "prefixItems", "additionalProperties", "$ref"} | set(COMPOSITIONS))
-_DECLARED_TEXTS: Final = "numbers and words in it were read as the texts that are declared"
+_DECLARED_TEXTS: Final = "numbers and words in it were read as strings, as the schema declares"
 _NULLS: Final = frozenset({"null", "none"})
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -55,10 +55,10 @@ _DIGITS: Final = {"1": True, "0": False}
 
 
 def coerce_text(text: str, schema: Any, *, declared: Literal["text", "json"] | None = None) -> Reading:
-    """Return a parameter's value and a note, which is empty when the value is what the schema wants.
+    """Return a parameter's value and a note, which is empty if the value matches the schema.
 
-    Without a schema the value is the text. `declared` is what the wire itself says of the value, where a format does
-    (DSML's `string="true|false"`): "text" is final, "json" is read as JSON first.
+    Without a schema the value is the text. `declared` is the type that the wire format itself gives (DSML's
+    `string="true|false"`): "text" is final, "json" is read as JSON first.
     """
     if declared == "json":
         return coerce_json(text, schema)
@@ -77,7 +77,7 @@ def coerce_text(text: str, schema: Any, *, declared: Literal["text", "json"] | N
 
 
 def _with_declared_texts(text: str, schema: Any, allowed: frozenset[str]) -> Any:
-    """Return what is an object or an array if what it holds are the texts that are declared (`[007]`), or None."""
+    """Return an object or array whose members are strings by the schema (`[007]`), or None."""
     from hermes_parsers.engine.values.declared_texts import settle_written
 
     text = text.strip()
@@ -90,7 +90,8 @@ def _with_declared_texts(text: str, schema: Any, allowed: frozenset[str]) -> Any
 def coerce_value(value: Any, schema: Any, text: str | None = None) -> Reading:
     """Read the strings inside a JSON value by the schema of their place; return the value and a note.
 
-    With the text that the value was read from, its numbers and booleans are texts where the schema wants some.
+    If the text that the value was read from is given, numbers and booleans become strings where the schema asks for
+    strings.
     """
     fitter = _Fitter(schema)
     if text is not None:
@@ -100,13 +101,13 @@ def coerce_value(value: Any, schema: Any, text: str | None = None) -> Reading:
 
 
 def misfit(value: Any, schema: Any) -> str:
-    """Return a note where a JSON value is of a type that its schema does not allow."""
+    """Return a note if the type of a JSON value is not allowed by its schema."""
     allowed = allowed_types(schema)
     kind = OF_TYPE.get(type(value))
     is_number = kind == "integer" or (isinstance(value, float) and value.is_integer())
     if not allowed or kind in allowed or (is_number and not allowed.isdisjoint({"integer", "number"})):
         return ""
-    return f"{_quote(str(value))} is no {' or '.join(sorted(allowed))}, kept as it is"
+    return f"{_quote(str(value))} is not of type {' or '.join(sorted(allowed))}, kept as it is"
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -116,7 +117,7 @@ def _refuse(constant: str) -> NoReturn:
 def _float(literal: str) -> float:
     value = float(literal)
     if math.isinf(value):
-        raise ValueError(f"{literal[:40]} is beyond what a number can be")
+        raise ValueError(f"{literal[:40]} is out of range for a number")
     return value
 
 
@@ -131,7 +132,7 @@ def _read(text: str, allowed: frozenset[str]) -> Reading:
                 return found
     if "string" in allowed:
         return text, ""
-    return text, f"{_quote(text)} is no {' or '.join(sorted(allowed))}, kept as a string"
+    return text, f"{_quote(text)} is not of type {' or '.join(sorted(allowed))}, kept as a string"
 
 
 def _null(text: str, allowed: frozenset[str]) -> Reading | None:
@@ -213,7 +214,7 @@ def _read_json(text: str) -> Any:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if end != len(text):
-        raise ValueError("there is more than a value")
+        raise ValueError("more text follows the value")
     return value
 
 
@@ -223,12 +224,15 @@ def _read_python(text: str) -> Any:
     text = text.strip()
     value, end = read_literal(text, 0, len(text))
     if end != len(text):
-        raise ValueError("there is more than a literal")
+        raise ValueError("more text follows the literal")
     return value
 
 
 def coerce_json(text: str, schema: Any) -> Reading:
-    """Return the value of a text that the wire calls JSON, and a note; what is none is read by the schema."""
+    """Return the value of a text that the wire calls JSON, and a note.
+
+    Text that is not valid JSON is read by the schema.
+    """
     if schema is None:
         if text in _WORDS:
             return _WORDS[text], ""
@@ -238,12 +242,12 @@ def coerce_json(text: str, schema: Any) -> Reading:
     try:
         value = _read_json(text)
         if is_text and not isinstance(value, str):
-            # The tool's word counts for more than the tag's.
+            # The tool's schema outranks the type in the tag.
             return coerce_text(text, schema)
     except ValueError:
         value, note = coerce_text(text, schema)
         if value is text and not note:
-            note = f"{_quote(text)} is no JSON, kept as a string"
+            note = f"{_quote(text)} is not valid JSON, kept as a string"
         return value, note
     if isinstance(value, dict | list) and _is_too_deep(value, text):
         return text, "nested too deeply, kept as a string"
@@ -273,7 +277,7 @@ def _children(value: Any) -> Iterator[Any]:
 
 
 class _Fitter:
-    """Reads the misplaced strings of a value; what needs no change is returned as it is."""
+    """Converts the misplaced strings of a value; a value that needs no change is returned unchanged."""
 
     __slots__ = ("notes", "root")
 
@@ -282,7 +286,7 @@ class _Fitter:
         self.notes: list[str] = []
 
     def with_texts(self, value: Any, text: str) -> Any:
-        """Return a value with the text of what is a number or a boolean, where its schema allows no such thing."""
+        """Return a value with numbers and booleans replaced by their text where only strings are allowed."""
         from hermes_parsers.engine.values.declared_texts import lacks_text, settle_written
 
         if not lacks_text(value, self.root, self.root):

@@ -1,7 +1,8 @@
-"""Which wire format a chat template teaches and writes, told by the marks in its text; the template is never run.
+"""Detect a chat template's wire format by the marks in its text; the template is never run.
 
-Every format is a row of marks: all of `needs` have to be there (any one of a tuple's alternatives), none of `lacks`.
-One row that fits is the answer. None, or several, is no answer: they are named as runners-up, each with the reason.
+Every format is a row of marks: all of `needs` must be present (of a tuple, any one), and none of `lacks`. If exactly
+one row fits, it is the answer. If none or several fit, there is no answer, and the closest formats are listed as
+runners-up, each with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Mark = str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A mark that was found: where it stands first (`start` is an offset, `line` counts from 1) and how often."""
+    """A mark that was found: its first place (`start` is an offset, `line` counts from 1) and how often it occurs."""
 
     mark: str
     start: int
@@ -24,7 +25,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerUp:
-    """A format that is not the answer although some of its marks are there, and why it is not."""
+    """A format that was ruled out although some of its marks are present, and why."""
 
     name: str
     reason: str
@@ -33,9 +34,9 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """What a template was found to be; `name` is None when it cannot be told.
+    """The result of detection; `name` is None if no format is certain.
 
-    `name` is what the format goes by; whether a parser of that name is installed is for the registry to say.
+    `name` is the name of the format; the registry knows whether a parser of that name is installed.
     """
 
     name: str | None
@@ -73,7 +74,7 @@ _XML: Final = ("<function=", "<arg_key", "<invoke name=", "<parameter")
 _ALL_AS_JSON: Final = "is string else args_value | tojson"
 _VERBATIM: Final = "preserved exactly as-is"
 
-# The first mark of a row tells it best: a row without it is not even a runner-up.
+# The first mark of a row is the most specific: a row without it is not even a runner-up.
 _FORMATS: Final = (
     _Format(
         "hermes",
@@ -114,7 +115,7 @@ _FORMATS: Final = (
     _Format("granite-20b-fc", ("<function_call> ", "<function_response>")),
     _Format("internlm", ("<|action_start|>", "<|plugin|>"), (_SPACED_ACTION,)),
     _Format("interns1", (_SPACED_ACTION,)),
-    # The same text in both; only the models' own tokens around it differ.
+    # Both templates have the same text; only the models' special tokens around it differ.
     _Format("jamba", ("<tool_calls>", "<|bom|>", _NAME_KEY), ("<tool_sep", *_HUNYUAN)),
     _Format("hunyuan", ("<tool_calls>", _HUNYUAN, _NAME_KEY), ("<tool_sep", "<|bom|>")),
     _Format("hy_v3", ("<tool_sep", "<tool_calls", "<arg_key")),
@@ -122,11 +123,11 @@ _FORMATS: Final = (
     _Format("phi4_mini_json", ("functools[",)),
     _Format("xlam", ('[{"name": "tool_call_name"',), ("<tool_call>",)),
     _Format("gpt-oss", ("<|channel|>commentary", "functions.")),
-    # LFM2's first templates write no call at all; the list of tools has tokens that are its own too.
+    # LFM2's first templates write no calls, but the list of tools has LFM2's special tokens too.
     _Format("lfm2", (("<|tool_call_start|>", "<|tool_list_start|>"),)),
     _Format("gemma4", ("<|tool_call>call:",)),
     _Format("functiongemma", ("<start_function_call>",)),
-    # One format; only the template of Glimmer says its name.
+    # One format; only the template of Glimmer names it.
     _Format("muse", ("<atem:invoke name=",), (_GLIMMER,)),
     _Format("muse_glimmer", ("<atem:invoke name=", _GLIMMER)),
     _Format("step3", ("<steptml:invoke name=",)),
@@ -145,7 +146,7 @@ _FORMATS: Final = (
 
 
 def detect(template: str) -> Detection:
-    """Tell the wire format of a chat template's text."""
+    """Detect the wire format of a chat template's text."""
     text = _without_comments(template)
     fitting: list[_Format] = []
     others: list[RunnerUp] = []
@@ -166,7 +167,7 @@ def _tie(candidate: _Format, fitting: list[_Format], text: str) -> RunnerUp:
 
 
 def _objection(candidate: _Format, text: str) -> str | None:
-    """Say what speaks against a format: a mark that is missing, or one that belongs to another."""
+    """Return why a format is ruled out: a mark is missing, or a mark of another format is present."""
     for mark in candidate.needs:
         if _first(mark, text) is None:
             return f"lacks the mark {_forms(mark)[0]}"
@@ -196,7 +197,7 @@ def _forms(mark: Mark) -> tuple[str, ...]:
 
 
 def _without_comments(template: str) -> str:
-    """Blank out Jinja's comments, which speak of formats too; offsets and lines stay."""
+    """Blank out Jinja comments, which may mention formats; offsets and line numbers stay valid."""
     kept: list[str] = []
     end = 0
     while (start := template.find("{#", end)) >= 0 and (close := template.find("#}", start + 2)) >= 0:

@@ -1,6 +1,6 @@
-"""Which parser a model needs, by its Hugging Face id or the name it is served under.
+"""Find the parser of a model by its Hugging Face id or the name it is served under.
 
-A row is a model line, cut into words and numbers, and the words that may follow it. A name that says anything else (a
+A row is a model line, split into words and numbers, and the words that may follow it. A name with any other word (a
 fine-tune, an embedding model, a distillation) is not recognised: its template may have changed, and no parser is better
 than a wrong one. The sources are the model cards, the published chat templates and the model lists of vLLM 0.33 and
 SGLang 0.5; where these disagree about a model (Llama 4, DeepSeek-V3.2-Exp) there is no row.
@@ -161,7 +161,7 @@ _PACKING: Final = (
     "dynamic block quantized autoround qat ct unsloth ud imatrix marlin k m s l xs xl xxs of"
 )
 _HARMLESS: Final = frozenset(("instruct chat it hf latest free cloud " + _PACKING).split())
-"""Words that say how a model was packed, or that it follows instructions; none changes what a call looks like."""
+"""Words for packaging or instruction tuning; none of them changes the form of a call."""
 
 _SIZE_OR_DATE: Final = re.compile(
     r"[ae]?\d+(\.\d+)?[bt]"  # 8b, a3b, e4b, 0.6b, 1t
@@ -175,7 +175,7 @@ _WORD_AND_NUMBER: Final = re.compile(r"([a-z]{2,})(\d+(?:\.\d+)?v?)")
 
 
 def parser_for(model_id: str) -> str | None:
-    """Return the name of the parser for a model, or None where it is not certain or none is at hand."""
+    """Return the name of the parser for a model, or None if it is not certain or this package has none."""
     from hermes_parsers import list_parsers
 
     name = format_of(model_id)
@@ -183,7 +183,7 @@ def parser_for(model_id: str) -> str | None:
 
 
 def format_of(model_id: str) -> str | None:
-    """Return the name that the model's wire format goes by, whether or not there is a parser for it."""
+    """Return the name of the model's wire format, whether or not there is a parser for it."""
     words = _words(model_id)
     for count in range(len(words), 0, -1):
         found = _PARSER_OF.get(" ".join(words[:count]))
@@ -194,9 +194,9 @@ def format_of(model_id: str) -> str | None:
 
 
 def _words(model_id: str) -> list[str]:
-    """Cut `Qwen/Qwen2.5-7B-Instruct-AWQ` into `qwen 2.5 7b instruct awq`; organisation and folders are left out."""
+    """Split `Qwen/Qwen2.5-7B-Instruct-AWQ` into `qwen 2.5 7b instruct awq`; organisation and folders are dropped."""
     name = model_id.strip().rstrip("/").replace("\\", "/").rpartition("/")[2].rpartition("--")[2].lower()
-    # Where a dot is not allowed in a name, 3.1 is written 3_1 or 3p1.
+    # If a name must not contain dots, 3.1 is written 3_1 or 3p1.
     name = _VERSION_WITHOUT_DOT.sub(".", name)
     words: list[str] = []
     for word in filter(None, _SEPARATOR.split(name)):

@@ -21,7 +21,7 @@ def hermes_parsers() -> Iterable[ParserSpec]:
 
 @hookimpl
 def hermes_parser_for(model_id: str, chat_template: str) -> str | None:
-    """Name the parser of a model whose format is known; its template tells more surely than its name."""
+    """Name the parser of a model with a known format; the model's template is more reliable than its name."""
     from hermes_parsers.detection import detect
     from hermes_parsers.models import parser_for
 

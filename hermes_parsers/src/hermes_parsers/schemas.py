@@ -1,6 +1,7 @@
-"""What a tool list and its JSON schemas say, read so that no malformed one can raise.
+"""Read tool lists and their JSON schemas without raising on malformed ones.
 
-Local references (`#/$defs/…`), `anyOf`, `oneOf` and `allOf` are followed, guarded against cycles and sheer size.
+Local references (`#/$defs/…`), `anyOf`, `oneOf` and `allOf` are followed, with limits against cycles and excessive
+size.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-# Not only JSON schema's names: tool lists made from Python or SQL signatures carry these, and servers accept them.
+# More than JSON Schema's names: tool lists made from Python or SQL signatures use these, and servers accept them.
 _KINDS: Final[Mapping[str, str]] = {
     alias: kind
     for kind, aliases in {
@@ -41,14 +42,14 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def known_names(tools: Any) -> frozenset[str] | None:
-    """Return the names of a tool list, or None when it names nothing, so that no tool can be called unknown."""
+    """Return the names in a tool list, or None if it has none; then no tool can be reported as unknown."""
     return frozenset(function["name"] for function in functions(tools)) or None
 
 
 def parameter_schemas(tools: Any, name: str) -> Mapping[str, Any] | None:
-    """Return the schemas of a tool's parameters by name, or None when the list has no such tool.
+    """Return the schemas of a tool's parameters by name, or None if the list has no such tool.
 
-    A schema carries the definitions of the whole with it, so that its local references resolve from itself.
+    Each schema includes the definitions of the whole, so its local references resolve.
     """
     for function in functions(tools):
         if function["name"] == name:
@@ -69,10 +70,10 @@ def tools_that_take(tools: Any, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def allowed_types(schema: Any, root: Any = None) -> frozenset[str]:
-    """Return the JSON types a schema allows; empty when it does not say, which allows all.
+    """Return the JSON types a schema allows; empty if it does not say, which allows all.
 
-    An explicit `type` decides; enum and const values are looked at where there is none, then the alternatives.
-    `root` is the document that local references point into, the schema itself by default.
+    An explicit `type` decides; without one, enum and const values, then the alternatives. `root` is the document that
+    local references point into, by default the schema itself.
     """
     if type(schema) is dict and "nullable" not in schema:
         declared = schema.get("type")
@@ -86,9 +87,9 @@ def allowed_types(schema: Any, root: Any = None) -> frozenset[str]:
 
 
 def branches(schema: Any, root: Any, *, into_typed: bool = True) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and every alternative or part it is composed of, each once, at most a fixed number.
+    """Yield a schema and all its alternatives and parts, each once, up to a fixed number.
 
-    Without `into_typed`, the parts of a schema that has a `type` of its own are left out.
+    Without `into_typed`, the parts of a schema with an explicit `type` are left out.
     """
     pending, seen = deque([schema]), 0
     met: set[int] = set()
@@ -104,7 +105,7 @@ def branches(schema: Any, root: Any, *, into_typed: bool = True) -> Iterator[Map
 
 
 def subschema(schema: Any, root: Any, key: str | int) -> Any:
-    """Return the schema for a member of an object or array value, None when nothing is said of it."""
+    """Return the schema for a member of an object or array value, None if there is none."""
     for branch in branches(schema, root):
         found = _property(branch, key) if isinstance(key, str) else _item(branch, key)
         if isinstance(found, Mapping):
@@ -145,7 +146,7 @@ def _properties(parameters: Any) -> Mapping[str, Any]:
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
     declared = _declared_types(schema)
     found = declared or _listed_types(schema) or _implied_types(schema)
-    # OpenAPI's word; on its own it says nothing of the other types.
+    # OpenAPI's keyword; alone it does not restrict the other types.
     return found | {"null"} if found and schema.get("nullable") is True else found
 
 
@@ -161,7 +162,7 @@ def _declared_types(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _kind(name: str) -> str | None:
-    # `list[str]` and `Dict[str, int]` come from annotations put into schemas as they stand.
+    # `list[str]` and `Dict[str, int]` come from annotations copied into schemas unchanged.
     return _KINDS.get(name) or _KINDS.get(name.strip().lower().partition("[")[0])
 
 
@@ -174,7 +175,7 @@ def _listed_types(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _implied_types(schema: Mapping[str, Any]) -> frozenset[str]:
-    # Not declared, so a string stays possible.
+    # Not declared, so a string remains possible.
     if isinstance(schema.get("properties"), Mapping):
         return frozenset(("object", "string"))
     if isinstance(schema.get("items"), Mapping):

@@ -1,4 +1,4 @@
-"""Values as JSON text, quickly and so that UTF-8 can carry it."""
+"""Write values as JSON text, fast and encodable in UTF-8."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 _FEW: Final = 16
-"""Up to so many members, writing them one by one is the faster way."""
+"""Up to this number of members, writing them one by one is faster."""
 _WRITTEN: Final[Mapping[Any, str]] = {True: "true", False: "false", None: "null"}
 _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 _ASCII: Final = json.JSONEncoder(allow_nan=False)
@@ -18,7 +18,7 @@ def dumps(value: Any) -> str:
     """Write a value as JSON, unescaped unless it holds lone surrogates, which UTF-8 cannot carry.
 
     Raises:
-        ValueError: It holds NaN or an infinity, or is nested too deeply to be written.
+        ValueError: It contains NaN or an infinity, or is nested too deeply.
     """
     try:
         text = _write(value)
@@ -32,7 +32,7 @@ def dumps(value: Any) -> str:
 
 
 def _write(value: Any) -> str:
-    """Write what arguments are usually made of without the encoder, which the library makes anew for each value."""
+    """Write common values without the encoder, which the library creates anew for each value."""
     kind = type(value)
     if kind is str:
         return encode_basestring(value)
@@ -50,6 +50,6 @@ def _write(value: Any) -> str:
                 for key, member in value.items()
             ]
             return f"{{{', '.join(members)}}}"
-    except TypeError:  # a key that is no text
+    except TypeError:  # a key that is not a str
         pass
     return _PLAIN.encode(value)

@@ -1,4 +1,4 @@
-"""Parsers from metadata: what is read, and what is refused and how."""
+"""Parsers from metadata: which templates are accepted, and which are refused with which message."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class TestSources:
         ("source", "says"),
         [
             ("no such folder", "cannot be read from 'no such folder'.*give the path of a tokenizer_config.json"),
-            ("{nothing", "the text is no JSON.*json.tool"),
-            ("{}", "has no 'response_template', and is none itself: its keys are none"),
+            ("{nothing", "the text is not valid JSON.*json.tool"),
+            ("{}", "has no 'response_template', and is not a template itself: its keys are none"),
             ({"chat_template": ""}, "its keys are 'chat_template'.*hermes-core parsers list"),
-            ({"response_template": []}, r"response_template: wanted an object .* found \[\]"),
-            (3, "source: wanted a mapping, JSON text, or the path .* found 3"),
+            ({"response_template": []}, r"response_template: expected an object .* got \[\]"),
+            (3, "source: expected a mapping, JSON text, or the path .* got 3"),
             ("bad\0path", "cannot be read from"),
         ],
     )
@@ -105,7 +105,7 @@ class TestTheComponent:
         [
             ({}, "source is missing"),
             ({"sauce": 1}, "no option 'sauce'.*did you mean 'source'"),
-            ({"source": {"fields": {}}}, "fields: wanted an object with at least one field"),
+            ({"source": {"fields": {}}}, "fields: expected an object with at least one field"),
         ],
     )
     def test_bad_options_are_refused(self, options: dict[str, Any], says: str):
@@ -123,7 +123,7 @@ class TestTheComponent:
         assert calls(from_response_template(PLAIN, promote_drafts=True).parse(text)) == [("f", {})]
         opened = from_response_template(PLAIN, reasoning_opened=True).parse("hm</think>Yes.")
         assert (opened.reasoning, opened.content) == ("hm", "Yes.")
-        with pytest.raises(ConfigError, match=r"(?s)reasoning_opened.*leave reasoning_opened out"):
+        with pytest.raises(ConfigError, match=r"(?s)reasoning_opened.*omit reasoning_opened"):
             from_response_template(CHANNELS, reasoning_opened=True)
 
     def test_importing_it_imports_nothing_heavy(self):
@@ -142,40 +142,40 @@ class TestWhatIsRefused:
         ("template", "says"),
         [
             ({**PLAIN, "feilds": {}}, "has no key 'feilds'.*did you mean 'fields'"),
-            ({**PLAIN, "version": 2}, r"version: wanted 1, .* found 2"),
-            ({**PLAIN, "defaults": 3}, "defaults: wanted an object, found 3"),
-            ({"start_anchor": "x"}, "fields: wanted an object with at least one field, found None"),
-            ({**PLAIN, "start_anchor": []}, r"start_anchor: wanted a text, or a list of texts, found \[\]"),
+            ({**PLAIN, "version": 2}, r"version: expected 1, .* got 2"),
+            ({**PLAIN, "defaults": 3}, "defaults: expected an object, got 3"),
+            ({"start_anchor": "x"}, "fields: expected an object with at least one field, got None"),
+            ({**PLAIN, "start_anchor": []}, r"start_anchor: expected a text, or a list of texts, got \[\]"),
             ({**PLAIN, "start_anchor_pattern": "x"}, "both 'start_anchor' and 'start_anchor_pattern'"),
-            (changed(PLAIN, "citations", open="["), "fields.citations: a field of a message is one of thinking,"),
+            (changed(PLAIN, "citations", open="["), "fields.citations: expected one of thinking,"),
             (changed(PLAIN, "reasoning", open="[", close="]"), "reasoning under several names"),
-            (changed(PLAIN, "tool_calls", open=None), "can be without 'open'.* found 'tool_calls', 'content'"),
-            (changed(PLAIN, "thinking", open=None), "only 'content' can be without 'open'"),
+            (changed(PLAIN, "tool_calls", open=None), "can lack 'open'.* got 'tool_calls', 'content'"),
+            (changed(PLAIN, "thinking", open=None), "only 'content' can lack 'open'"),
             (changed(PLAIN, "tool_calls", opne="x"), "fields.tool_calls has no key 'opne'.*did you mean 'open'"),
-            (changed(PLAIN, "tool_calls", open=""), "tool_calls.open: wanted texts that are not empty, found ''"),
-            (changed(PLAIN, "tool_calls", open=[1]), "tool_calls.open: wanted texts that are not empty, found 1"),
+            (changed(PLAIN, "tool_calls", open=""), "tool_calls.open: expected texts that are not empty, got ''"),
+            (changed(PLAIN, "tool_calls", open=[1]), "tool_calls.open: expected texts that are not empty, got 1"),
             (changed(PLAIN, "tool_calls", open_pattern="<a>"), "both 'open' and 'open_pattern'"),
-            (changed(PLAIN, "tool_calls", repeats="yes"), "tool_calls.repeats: wanted true or false, found 'yes'"),
-            (changed(PLAIN, "tool_calls", content="yaml"), "tool_calls.content: wanted one of.* found 'yaml'"),
-            (changed(PLAIN, "tool_calls", content="text"), "content 'text'.*the name is captured by the opening"),
-            (changed(PLAIN, "tool_calls", content_args=[]), r"content_args: wanted an object, found \[\]"),
-            (changed(PLAIN, "tool_calls", content_args={"lax": 1}), "wanted string_delims, unquoted_keys or"),
+            (changed(PLAIN, "tool_calls", repeats="yes"), "tool_calls.repeats: expected true or false, got 'yes'"),
+            (changed(PLAIN, "tool_calls", content="yaml"), "tool_calls.content: expected one of.* got 'yaml'"),
+            (changed(PLAIN, "tool_calls", content="text"), "content 'text'.*the opening must capture the name"),
+            (changed(PLAIN, "tool_calls", content_args=[]), r"content_args: expected an object, got \[\]"),
+            (changed(PLAIN, "tool_calls", content_args={"lax": 1}), "expected string_delims, unquoted_keys or"),
             (changed(PLAIN, "tool_calls", content_args={"string_delims": ["'"]}), "a list of pairs of texts"),
-            (changed(PLAIN, "tool_calls", transform="{content.x}"), "transform: wanted a mapping like"),
-            (changed(PLAIN, "tool_calls", transform={"name": "a {content}"}), "a placeholder stands alone"),
-            (changed(PLAIN, "tool_calls", transform={"name": "{other}"}), "wanted placeholders for a capture"),
+            (changed(PLAIN, "tool_calls", transform="{content.x}"), "transform: expected a mapping like"),
+            (changed(PLAIN, "tool_calls", transform={"name": "a {content}"}), "expected a placeholder alone"),
+            (changed(PLAIN, "tool_calls", transform={"name": "{other}"}), "expected placeholders for a capture"),
             (changed(PLAIN, "tool_calls", transform_each=True, transform=None), "'transform_each' needs 'transform'"),
             (changed(PLAIN, "tool_calls", join=","  , repeats=None), "'join' needs 'repeats'"),
             (changed(MARKUP, "tool_calls", transform=None), "captures name, which only a transform can use"),
-            (changed(MARKUP, "tool_calls", content="kv-lines"), "wanted one of line_sep, kv_sep, strip, value_parser"),
-            (markup(tag_pattern=None), "tag_pattern: wanted a regular expression as a text, found None"),
-            (markup(tag_pattern=r"<(?P<key>\w+)>"), "wanted a group 'key' and a group 'value', once each"),
-            (markup(value_parser={"name": "yaml"}), "value_parser.name: wanted one of text, json"),
-            (markup(value_parser="json"), "value_parser: wanted an object like"),
-            (markup(attributes=1), "wanted one of tag_pattern, value_parser, merge_duplicates, found 'attributes'"),
+            (changed(MARKUP, "tool_calls", content="kv-lines"), "expected one of line_sep, kv_sep, strip, value"),
+            (markup(tag_pattern=None), "tag_pattern: expected a regular expression as a text, got None"),
+            (markup(tag_pattern=r"<(?P<key>\w+)>"), "expected a group 'key' and a group 'value', once each"),
+            (markup(value_parser={"name": "yaml"}), "value_parser.name: expected one of text, json"),
+            (markup(value_parser="json"), "value_parser: expected an object like"),
+            (markup(attributes=1), "expected one of tag_pattern, value_parser, merge_duplicates, got 'attributes'"),
             (changed(PLAIN, "thinking", close=None), "fields.thinking never ends"),
-            (changed(PLAIN, "thinking", content="json"), "reasoning and content are texts, found content 'json'"),
-            (changed(PLAIN, "thinking", open=None, open_pattern=r"<(?:a|b)\d>"), "opens and closes with a literal"),
+            (changed(PLAIN, "thinking", content="json"), "expected text for reasoning and content, got content 'json'"),
+            (changed(PLAIN, "thinking", open=None, open_pattern=r"<(?:a|b)\d>"), "expected a literal, or one of"),
             (changed(PLAIN, "thinking", open=None, open_pattern="(?=[a-z])", close="x"), "has no literal to open with"),
         ],
     )  # fmt: skip
@@ -189,20 +189,20 @@ class TestWhatIsRefused:
             (r"<call>(?:a+)+b", "could be part of it"),
             (r"<call>(a|a)*b", "can begin alike"),
             (r"<call>(?:a|ab)c", "can begin alike"),
-            (r"<call>.*end", "asks for the last 'end'"),
+            (r"<call>.*end", "needs the last 'end'"),
             (r"<call>\s*\s*x", "could end in several places"),
             (r"<call>(a)\1", r"the escape '\\1'"),
             (r"<call>(?!x)y", r"the construct '\(\?!x'"),
             (r"<call>(?<=x)y", "the construct"),
             (r"<call>(?i:x)", "the construct"),
             (r"<call>\bx", r"the escape '\\b'"),
-            (r"<call>(?:)*", "can be nothing"),
+            (r"<call>(?:)*", "can match the empty text"),
             (r"<call>(?:ab)*?c", "a lazy repeat of a group"),
             (r"<call>a++", "a possessive repeat"),
             (r"<call>a{2000}", "a repeat of more than 1000"),
             (r"(?=x)<call>", "a lookahead is supported only"),
             (r"[a-z]+<call>", "does not begin with a literal"),
-            (r"<call>(", "it is no regular expression"),
+            (r"<call>(", "it is not a valid regular expression"),
             ("<call>" + "x" * 5000, "at most 4096 are read"),
         ],
     )
@@ -213,11 +213,11 @@ class TestWhatIsRefused:
 
     def test_the_pattern_that_hangs_others_is_refused_at_once(self):
         nested = r"<(?P<key>\w+)>(?P<value>(?:[^<]+|x)*)</arg>"
-        with pytest.raises(ConfigError, match=r"(?s)tag_pattern.*backtracking match could stand still"):
+        with pytest.raises(ConfigError, match=r"(?s)tag_pattern.*backtracking match could hang"):
             from_response_template(markup(tag_pattern=nested))
 
 
-# Parts that are put together at random; most combinations are certain, the others are refused.
+# Parts that are combined at random; most combinations are unambiguous, the others are refused.
 PARTS = [r"\s*", r"\s+", "a", "b", "<x>", r"\w+", "[^>]+", "(?P<n>[a-z]+)", "(?:<x>)?", "(?:a|b)", r"\d*", ">", r"\n?"]
 
 

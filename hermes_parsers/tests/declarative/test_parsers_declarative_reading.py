@@ -1,4 +1,4 @@
-"""What parsers from metadata make of texts."""
+"""How parsers from metadata read texts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class TestCalls:
         )
         result = read(template, '<call>f{a:<<x, "y": }>>,b-c:{d:[1,true,<<>>]},"e":-1.5e3}</call>')
         assert calls(result) == [("f", {"a": 'x, "y": }', "b-c": {"d": [1, True, ""]}, "e": -1500.0})]
-        with pytest.raises(ValueError, match="not how it is written"):
+        with pytest.raises(ValueError, match="not how to write it"):
             from_response_template(template).render({"tool_calls": [{"function": {"name": "f", "arguments": {}}}]})
 
     def test_an_opening_may_only_separate_calls(self):

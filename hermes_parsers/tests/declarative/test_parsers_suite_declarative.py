@@ -1,4 +1,4 @@
-"""The suite of hermes-testing on templates of several shapes, all written for these tests."""
+"""The suite of hermes-testing on several kinds of templates, all written for these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags that XML and code have as well are calls only behind a mark of the model, or where a tool is meant."""
+"""Tags that also occur in XML and code are calls only after a mark of the model, or if they name a tool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from markup_families import FAMILIES, dialect_of, tag_of, written
 from parser_reading import function_tool, meaning, read, reasoning_tags, statuses
 
 COMMON = ["qwen3_coder", "qwen3_6", "step5", "mimo", "seed_oss", "minimax_m2", "dots", "minicpm5"]
-"""Those whose tag of a call is no special token and has no mark of the model in it."""
+"""The families whose call tag is neither a special token nor contains a mark of the model."""
 OWN = ["muse", "minimax_m3", "deepseek_v32", "deepseek_v4", "deepseek_v41", "gigachat35", "step3", "kimi_k3"]
 NOW, BASH = function_tool("now"), function_tool("bash", command={"type": "string"})
 ANSWERS = [

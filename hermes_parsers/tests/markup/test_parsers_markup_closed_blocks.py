@@ -1,4 +1,4 @@
-"""What stands between a family's own marks, opening to closing, is a call or an attempt, never prose without a word."""
+"""Text between a family's opening and closing mark is a call or an attempt, never silent prose."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_any_mixture_of_marks_and_words_between_two_marks_is_an_attempt(name):
 
 
 def names_a_mark(name, text):
-    """Whether an opening mark stands between quotes, where it is text."""
+    """Whether an opening mark is between quotes, where it is text."""
     found = [one for dialect in dialects_of(name) for mark in dialect.openers for one in finditer(escape(mark), text)]
     return any(is_between_quotes(text, one.start(), one.end()) for one in found)
 
@@ -86,7 +86,7 @@ def test_prose_between_two_marks_costs_no_call_behind_it(name):
 
 
 def broken(name, text):
-    """Damage the first call's parameter so that nothing can be read of it."""
+    """Damage the first call's parameter so that it is unreadable."""
     start = text.index(tag_of(name, "f")) + len(tag_of(name, "f"))
     end = text.index(dialect_of(name).call_close)
     return f"{text[:start]} a: 1{text[end:]}"
@@ -129,13 +129,13 @@ def test_text_behind_the_last_call_of_a_block_is_reported(name):
 
 def test_the_reason_names_what_was_wanted_and_what_was_found():
     result = read("minimax_m2", '<minimax:tool_call>\n<invoke name="bash">\nls -la\n</invoke>\n</minimax:tool_call>')
-    assert (result.attempts[0].name, result.attempts[0].reason[:40]) == (
+    assert (result.attempts[0].name, result.attempts[0].reason[:41]) == (
         "bash",
-        "wanted a parameter behind the call's tag",
+        "expected a parameter after the call's tag",
     )
     result = read("qwen3_coder", "<tool_call>\nls -la\n</tool_call>")
-    assert result.attempts[0].reason == "wanted <function=…, found 'ls -la'"
-    assert read("qwen3_coder", "<tool_call>\n</tool_call>").attempts[0].reason == "wanted <function=…, found nothing"
+    assert result.attempts[0].reason == "expected <function=…, got 'ls -la'"
+    assert read("qwen3_coder", "<tool_call>\n</tool_call>").attempts[0].reason == "expected <function=…, got nothing"
 
 
 SELF_CLOSED = [name for name in FAMILIES if name not in OF_GLM]
@@ -147,7 +147,7 @@ def self_closed(name, tool):
 
 
 def without_body(name, tool, replacement):
-    """Write a call without parameters with something else in the place of its tag, body and closing mark."""
+    """Write a call without parameters, with other text in place of its tag, body and closing mark."""
     text = written(name, (tool, {}))
     dialect = dialect_of(name)
     start, end = text.index(dialect.call.opening), text.index(dialect.call_close) + len(dialect.call_close)
@@ -160,7 +160,7 @@ def without_body(name, tool, replacement):
 def test_a_self_closed_call_is_one_without_parameters(name, tools, space):
     before, slash, behind = self_closed(name, "now").rpartition("/")
     tag = before + space + slash + behind
-    # Where XML has such a tag too, it needs a block around it, or a tool that it names.
+    # If XML has such a tag too, it needs a block around it, or must name a tool.
     needs_more = dialect_of(name).is_common and not tools
     for text in (without_body(name, "now", tag), tag):
         if text == tag and needs_more:

@@ -1,4 +1,4 @@
-"""A closing mark that stands there twice ends the value at the first, and the status says so; one in text is text."""
+"""The first of two closing marks ends the value, and the status says so; a mark inside text is text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ each_gap = pytest.mark.parametrize("gap", ["", "\n", " \t\n\n"])
 
 
 def ends(name, text, key):
-    """Return where the closing mark of a parameter stands and ends."""
+    """Return where the closing mark of a parameter begins and ends."""
     mark = end_of(name, key)
     at = text.index(mark, text.index(str(ARGUMENTS[key])))
     return at, at + len(mark)
 
 
 def repeated(name, key, between, times=1):
-    """Write a call in which the closing mark of a parameter follows again, behind other text."""
+    """Write a call in which the closing mark of a parameter appears again after other text."""
     text = written(name, ("f", ARGUMENTS))
     start, end = ends(name, text, key)
     return text[:end] + (between + text[start:end]) * times + text[end:]
@@ -38,7 +38,7 @@ def test_a_value_ends_at_the_first_of_two_closing_marks(name, key, gap, times):
     text = repeated(name, key, gap, times)
     result = read(name, text, TOOL)
     assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])
-    assert f"{key}: its closing mark stands there twice" in result.attempts[0].reason
+    assert f"{key}: its closing mark appears twice" in result.attempts[0].reason
     assert get_parser(name).render(result) == text
     [untyped] = read(name, text).calls
     assert "</" not in untyped.arguments
@@ -63,11 +63,11 @@ def test_a_closing_mark_with_text_around_it_is_text(name, tools):
         result = read(name, written_as(name, value), *tools)
         assert [values["a"] for _, values in meaning(result)] == [value], value
         assert statuses(result) == ["ok"]
-        assert "taken as text" in result.attempts[0].reason
+        assert "read as text" in result.attempts[0].reason
 
 
 def written_as(name, value):
-    """Write a call with a value that holds marks, which `render` may refuse."""
+    """Write a call with a value that contains marks, which `render` may refuse."""
     return written(name, ("f", {"a": "QQ", "b": "2"})).replace("QQ", value)
 
 
@@ -89,7 +89,7 @@ def test_two_marks_of_one_parameter_and_none_of_another_are_both_told(name):
     assert found == [("f", {key: str(value) for key, value in ARGUMENTS.items()})]
     assert statuses(result) == ["unclosed"]
     assert "n: its closing mark is missing" in result.attempts[0].reason
-    assert "a: its closing mark stands there twice" in result.attempts[0].reason
+    assert "a: its closing mark appears twice" in result.attempts[0].reason
 
 
 def test_two_marks_of_a_nested_minimax_m3_element_end_it_at_the_first():
@@ -111,7 +111,7 @@ def test_a_key_s_closing_mark_may_stand_there_twice(name, mark, key, gap):
     text = written(name, ("f", ARGUMENTS)).replace(f">{key}{mark}", f">{key}{mark}{gap}{mark}")
     result = read(name, text, TOOL)
     assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])
-    assert f"{key}: {mark} stands there twice" in result.attempts[0].reason
+    assert f"{key}: {mark} appears twice" in result.attempts[0].reason
     parser = get_parser(name)
     for cut in range(1, len(text)):
         stream = parser.stream([TOOL])

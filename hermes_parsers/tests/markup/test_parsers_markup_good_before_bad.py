@@ -1,4 +1,4 @@
-"""A good call of a closed block stays `ok`, whatever cannot be read behind it."""
+"""A good call of a closed block stays `ok`, whatever unreadable text follows it."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ def dialect_of(name):
 
 
 def ends_of(name, text):
-    """Return where the closing marks of the parameters stand."""
+    """Return the places of the parameters' closing marks."""
     mark = r"\]<\]minimax\[>\[</[abc]>" if name == "minimax_m3" else re.escape(dialect_of(name).parameter_close)
     return [found.span() for found in re.finditer(mark, text)]
 
 
 def without(text, spans, *, lines):
-    """Cut spans out of a text, and with them the line breaks around them or none."""
+    """Cut spans out of a text, with or without the line breaks around them."""
     for start, end in reversed(spans):
         before, after = text[:start], text[end:]
         text = before.rstrip("\n") + after.lstrip("\n") if lines else before + after
@@ -98,7 +98,7 @@ def test_an_opening_that_a_closed_value_quotes_with_its_end_is_text(name):
         text = written(name, a=value, b="2")
         for tools in ((), (function_tool("f", a={"type": "string"}, b={"type": "string"}),), (TOOL,)):
             result = read(name, text, *tools)
-            # Two closing marks in a row may be those of one parameter where its name could be any.
+            # Two closing marks in a row may belong to one parameter if its name could be any text.
             is_doubtful = value == inner and not tools
             assert meaning(result) == [("f", {"a": value, "b": "2"})], text
             assert statuses(result) == ["unclosed" if is_doubtful else "ok"], text

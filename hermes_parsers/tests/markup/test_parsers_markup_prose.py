@@ -1,4 +1,4 @@
-"""What an answer says about tagged parameters stays an answer; what stands in a block beside its calls is told."""
+"""Text about tagged parameters stays an answer; text between the calls of a block is reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHOWN = [
     "~~~\nx = 1\n  TAG\n~~~",
     "See:\n````md\n```\nTAG\n```\nTAG\n````\n",
 ]
-"""Answers that show the tag of a call that closes itself."""
+"""Answers that show a call's self-closing tag."""
 
 
 def self_closed(name, tool):
@@ -44,7 +44,7 @@ def self_closed(name, tool):
 
 
 def whole_pairs(name):
-    """Return the pairs of marks in each of which the opening one is a whole mark or tag."""
+    """Return the pairs of marks whose opening one is a complete mark or tag."""
     tags = {dialect_of(name).call.opening: tag_of(name, "now")}
     pairs = [(tags.get(opening, opening), closing) for opening, closing in pairs_of(name)]
     return [(opening, closing) for opening, closing in pairs if opening.endswith(">")]
@@ -112,7 +112,9 @@ def test_quotes_and_fences_are_seen_however_the_text_is_cut(name):
 
 
 def blocks(name):
-    """Return two calls in a block, as what stands before the first, it, the second, and what stands behind them."""
+    """Return two calls in a block as four parts: the text before the first, the first, the second, and the text after
+    them.
+    """
     text = written(name, ("bash", {"command": "ls"}), ("now", {})).strip()
     dialect = dialect_of(name)
     begins, ends = dialect.call_openers[0], dialect.suffix or dialect.call_close
@@ -122,7 +124,7 @@ def blocks(name):
 
 
 def is_one_block(name):
-    """Whether two calls stand in one block; otherwise each has a block of its own."""
+    """Whether two calls share a block; otherwise each has its own."""
     opening = dialect_of(name).blocks[0][0]
     return opening != "" and "".join(blocks(name)).count(opening) == 1
 

@@ -1,4 +1,4 @@
-"""Tagged parameters with a slip in the call's own tag: an attempt with a reason, and a call where that can be sure."""
+"""Tagged parameters with a slip in the call's own tag: an attempt with a reason, and a call if that is certain."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_value_that_says_its_type_is_kept_and_noted_where_the_schema_wants_ano
     result = read("deepseek_v32", dsml("f", ("a", is_text, value)), function_tool("f", a={"type": "integer"}))
     assert meaning(result) == [("f", {"a": value if is_text else json.loads(value)})]
     assert "a: " in result.attempts[0].reason
-    assert "is no integer" in result.attempts[0].reason
+    assert "is not of type integer" in result.attempts[0].reason
 
 
 def test_a_value_that_says_its_type_and_fits_is_not_noted():
@@ -177,7 +177,7 @@ def test_a_member_of_kimi_k3_s_json_is_noted_where_the_schema_wants_another_type
     tool = function_tool("f", a={"type": "integer"}, b={"type": "integer"})
     result = read("kimi_k3", f"<|open|>tools<|sep|>{call}<|close|>tools<|sep|>", tool)
     assert meaning(result) == [("f", {"a": "x", "b": 2})]
-    assert "a: 'x' is no integer" in result.attempts[0].reason
+    assert "a: 'x' is not of type integer" in result.attempts[0].reason
     assert "b:" not in result.attempts[0].reason
 
 

@@ -1,4 +1,4 @@
-"""A parameter whose predecessor lacks its closing mark is not swallowed without a word."""
+"""A parameter after one without a closing mark is not swallowed silently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TAGGED = [name for name in FAMILIES if name != "minimax_m3"]
 each_family = pytest.mark.parametrize("name", TAGGED)
 each_tools = pytest.mark.parametrize("tools", [(), (TOOL,)])
 BEFORE = ["x ", "x\n", "x) ", "x: `y` ", 'say "hi"\t', "f(x, ", "x\n\n  ", "- x = "]
-"""What may stand before the tag that follows a value without its closing mark."""
+"""Text that may precede the tag after a value without a closing mark."""
 
 
 def tag_of(name, key):
@@ -29,7 +29,7 @@ def parameter(name, key, value):
 
 
 def holding(name, body, **others):
-    """Write a call whose parameter `a` holds a text up to its own closing mark, which the text has or lacks."""
+    """Write a call whose parameter `a` holds a text up to its own closing mark, which is there or missing."""
     text = written(name, ("f", {"a": "QQ", **others}))
     at = text.index("QQ")
     return text[:at] + body + text[text.index(end_of(name, "a"), at) + len(end_of(name, "a")) :]
@@ -82,10 +82,10 @@ def test_one_closing_mark_may_be_missing_and_a_later_one_be_there_twice_which_th
     for key, value in inner.items():
         body += parameter(name, key, value) + (gap + end_of(name, key) if key == doubled else "") + gap
     result = read(name, holding(name, body), *tools)
-    # The tags come out even, which is far more often a value that holds whole parameters.
+    # The tags are balanced, so this is most likely a value that contains whole parameters.
     assert statuses(result) == ["unclosed"]
     assert (
-        "inside the value was taken as text, unless the closing mark before it is missing" in result.attempts[0].reason
+        "inside the value was read as text, unless the closing mark before it is missing" in result.attempts[0].reason
     )
     [(_, values)] = meaning(result)
     assert list(values) == ["a", *list(inner)[list(inner).index(doubled) + 1 :]]

@@ -114,7 +114,7 @@ def test_prose_after_a_mistral_call_is_content(call, after):
 
 @pytest.mark.parametrize("name", ["mistral", "phi4_mini_json", "jamba"])
 def test_a_list_in_python_s_spelling_is_repaired_with_prose_behind_it(name):
-    """vllm PR 5649: Mistral 7B writes `[{'name': ...}, ...]$$ In order to`; replacing every quote was no cure."""
+    """vllm PR 5649: Mistral 7B writes `[{'name': ...}, ...]$$ In order to`; replacing every quote did not help."""
     item = "{'name': 'get_weather', 'arguments': {'city': \"Val d'Or\", 'now': True}}"
     before, after = {"mistral": ("[TOOL_CALLS]", ""), "phi4_mini_json": ("functools", ""), "jamba": TOOL_CALLS}[name]
     text = f"{before}[{item}, {item}]{after}$$ In order to"
@@ -125,7 +125,7 @@ def test_a_list_in_python_s_spelling_is_repaired_with_prose_behind_it(name):
 
 
 def test_a_brace_before_the_mistral_mark_is_prose():
-    """vllm PR 30724: the object is looked for behind the mark, not from the first brace on."""
+    """vllm PR 30724: the object is searched after the mark, not from the first brace on."""
     result = read("mistral", 'I fill in {name} and [x].[TOOL_CALLS] [{"name": "f", "arguments": {}}]')
     assert meaning(result) == [("f", {})]
     assert result.content == "I fill in {name} and [x]."
@@ -163,7 +163,7 @@ def test_the_trailing_comma_that_models_write_is_repaired_only_on_request():
 
 
 def test_llama_calls_may_be_separated_by_semicolons():
-    """dynamo PR 9536: everything after the first object was dropped without a word."""
+    """dynamo PR 9536: everything after the first object was dropped silently."""
     text = (
         '<|python_tag|>{"name":"get_weather","arguments":{"at":"NYC"}};{"name":"get_time","arguments":{"zone":"EST"}}'
     )
@@ -225,7 +225,7 @@ def test_arguments_that_are_not_json_are_reported_and_not_handed_on(name, text):
 @pytest.mark.parametrize("arguments", ["[1, 2]", '"text"', "5", "true", '{"a": NaN}', '{"a": -Infinity}'])
 @pytest.mark.parametrize("name", ["kimi_k2", "deepseek_v31"])
 def test_arguments_must_be_a_json_object(name, arguments):
-    """vllm PR 44058 (#41739): lists, scalars and constants that only Python reads are no arguments."""
+    """vllm PR 44058 (#41739): lists, scalars and constants that only Python reads are not arguments."""
     text = kimi(("functions.f:0", arguments)) if name == "kimi_k2" else deepseek_v31(("f", arguments))
     result = read(name, text)
     assert (result.calls, statuses(result)) == ((), ["invalid_json"])
@@ -282,7 +282,7 @@ def test_doubled_arguments_spoil_that_call_only():
 
 
 def test_a_doubled_object_in_one_block_is_flagged_and_spoils_nothing():
-    """hermes-agent#6841: the first of two objects between one pair of marks has no end of its own, which is told."""
+    """hermes-agent#6841: the first of two objects between one pair of marks has no closing mark, which is reported."""
     body = '{"name": "list", "arguments": {"category": "research"}}'
     result = read("hermes", hermes(body + body, GOOD))
     assert statuses(result) == ["unclosed", "ok", "ok"]
@@ -290,7 +290,7 @@ def test_a_doubled_object_in_one_block_is_flagged_and_spoils_nothing():
 
 
 def test_a_name_that_no_tool_has_is_kept_and_flagged():
-    """hermes-agent#6841: a doubled name must reach the one who can answer the model, as what it is."""
+    """hermes-agent#6841: a doubled name must reach the code that answers the model, unchanged."""
     text = hermes('{"name": "skills_listskills_list", "arguments": {}}')
     result = read("hermes", text, function_tool("skills_list"))
     assert (meaning(result), statuses(result)) == ([("skills_listskills_list", {})], ["unknown_tool"])

@@ -56,7 +56,7 @@ def test_a_boolean_that_may_be_null_is_never_a_truthy_text(name, text, value):
 
 @typed_families
 def test_a_value_that_does_not_fit_stays_a_text_with_a_note(name):
-    """sglang PR 27640: a bad boolean became `false` without a word."""
+    """sglang PR 27640: a bad boolean became `false` silently."""
     result = read(name, WRITERS[name]("f", deep="maybe"), function_tool("f", deep=BOOLEAN))
     assert meaning(result) == [("f", {"deep": "maybe"})]
     assert "deep" in result.attempts[0].reason
@@ -175,7 +175,7 @@ def test_a_declared_dsml_parameter_is_no_wrapper(wrapper):
 
 
 def test_text_that_could_have_begun_a_dsml_mark_is_given_out_at_the_end():
-    """vllm#41240: `2 <` was held back for ever."""
+    """vllm#41240: `2 <` was held back forever."""
     assert read("deepseek_v32", "Is it 2 <").content == "Is it 2 <"
 
 
@@ -279,6 +279,6 @@ PROSE = {
 
 @pytest.mark.parametrize("name", PROSE)
 def test_prose_about_the_marks_is_content_to_the_last_word(name):
-    """club-3090#1191: everything behind the first mention of `<tool_call>` was cut off."""
+    """club-3090#1191: everything after the first mention of `<tool_call>` was cut off."""
     result = read(name, PROSE[name])
     assert (result.content, result.calls, result.attempts) == (PROSE[name], (), ())

@@ -30,7 +30,7 @@ from hermes_testing.suites.parser.invariants import is_json_object
 
 
 def test_a_stream_hands_on_the_argument_text_that_the_model_wrote():
-    """vllm#10395 (PR 10398): completing half an object and comparing gave arguments nobody wrote."""
+    """vllm#10395 (PR 10398): completing half an object and comparing gave arguments that the model had not written."""
     arguments = '{ "city":"Dallas",\t"state" : "TX", "n": [1.0, {"x": "\\u00e9}"}] }'
     events, result = streamed(get_parser("hermes"), list(hermes(f'{{"name": "f", "arguments": {arguments}}}')))
     assert [event.call.arguments for event in events if event.call] == [arguments]
@@ -100,7 +100,7 @@ SLOW = {
 def test_no_text_holds_a_parser_up(name, text):
     """sglang#31912, sglang#18347 (PR 32107), vllm PR 54678, trl#5415: 150 characters blocked a worker for seconds.
 
-    Every text here would take hours where time doubles with an argument.
+    Every text here would take hours if the time doubled with each argument.
     """
     parser = get_parser(name)
     parser.parse(text)
@@ -213,7 +213,7 @@ def test_the_call_after_the_reasoning_is_the_one_that_counts(name, draft, real, 
     ],
 )
 def test_a_call_made_inside_the_reasoning_only_is_reported_and_can_be_had(name, call):
-    """vllm PR 55759 (#39056): it was lost; now it is an attempt, and a call for who asks."""
+    """vllm PR 55759 (#39056): it was lost; now it is an attempt, and a call with `promote_drafts`."""
     text = f"<think>\nThe user wants the file.\n{call}\n</think>"
     result = read(name, text)
     assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
@@ -260,7 +260,7 @@ def test_a_call_cut_by_the_token_limit_is_truncated_and_no_call(name):
 
 @pytest.mark.parametrize("name", CUT)
 def test_what_is_handed_on_can_always_be_sent_back(name):
-    """vllm#47761: arguments that are no JSON came back in the next turn as status 400."""
+    """vllm#47761: arguments that are not JSON led to status 400 in the next turn."""
     text = CUT[name]
     whole = {"path": "/a", "text": "one {two"}
     for end in range(len(text) + 1):

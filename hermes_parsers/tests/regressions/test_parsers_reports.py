@@ -1,4 +1,4 @@
-"""Inputs made after public bug reports of 2026, each with its right value: whole, streamed and written again."""
+"""Inputs made after public bug reports of 2026, each with its correct value: whole, streamed and written again."""
 
 from __future__ import annotations
 

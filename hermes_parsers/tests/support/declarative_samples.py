@@ -1,4 +1,4 @@
-"""Response templates of our own, and how their tests read a text."""
+"""Sample response templates, and helpers that read a text with them."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def changed(template: dict[str, Any], field: str, **values: Any) -> dict[str, An
 
 
 def markup(**arguments: Any) -> dict[str, Any]:
-    """Copy the markup template with other arguments of its content."""
+    """Copy the markup template with other content arguments."""
     return changed(MARKUP, "tool_calls", content_args={**MARKUP["fields"]["tool_calls"]["content_args"], **arguments})
 
 
 def read(
     template: dict[str, Any], text: str, *tools: dict[str, Any], mode: Any = "strict", **options: Any
 ) -> ParseResult:
-    """Parse a text; the result must keep its promises and be the same in pieces of any size."""
+    """Parse a text; the result must satisfy the invariants and be the same in pieces of any size."""
     parser = from_response_template(template, **options)
     result = parser.parse(text, tools or None, mode)
     assert violations(text, result) == []

@@ -1,4 +1,4 @@
-"""Reading a text with one cut at every place, which finds decisions that were made too early."""
+"""Read a text with one cut at every place, which finds decisions that were made too early."""
 
 from __future__ import annotations
 

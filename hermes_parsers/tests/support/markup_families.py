@@ -1,4 +1,4 @@
-"""The families with tagged parameters, their marks, and messages written by them."""
+"""The families with tagged parameters, their marks, and messages in their formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAMILIES = [
     "solar_open2",
 ]
 OF_GLM = ["glm45", "glm47", "hy_v3", "hy_v4", "k2_horizon", "solar_open2"]
-"""Those in which a call's own opening mark is a whole one, and the tool's name stands behind it."""
+"""The families in which the call's opening mark is complete, and the tool's name follows it."""
 
 
 def written(name: str, *calls: tuple[str, dict[str, Any]], content: str = "") -> str:

@@ -1,4 +1,4 @@
-"""How the lessons read a text: whole and in pieces, with every promise of a result checked on the way."""
+"""Helpers that read a text whole and in pieces, and check every invariant of the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 
 def read(name: str, text: str, *tools: Schema, mode: Mode = "strict", **options: Any) -> ParseResult:
-    """Parse a text; the result must keep its promises and be the same when the text comes in pieces."""
+    """Parse a text; the result must satisfy the invariants and be the same when the text arrives in pieces."""
     parser = get_parser(name, **options)
     result = parser.parse(text, tools or None, mode)
     assert violations(text, result) == []
@@ -27,14 +27,14 @@ def read(name: str, text: str, *tools: Schema, mode: Mode = "strict", **options:
 
 
 def scanning_parser(name: str) -> ScanningParser:
-    """Return a parser with what its class says of the marks."""
+    """Return a parser with its class's marks."""
     parser = get_parser(name)
     assert isinstance(parser, ScanningParser)
     return parser
 
 
 def reasoning_tags(name: str) -> tuple[str, str]:
-    """Return what opens and closes the reasoning in a format that has some."""
+    """Return the marks of reasoning in a format with reasoning."""
     tags = scanning_parser(name).reasoning_tags
     assert tags is not None
     return tags
@@ -67,7 +67,7 @@ def meaning(result: ParseResult) -> list[tuple[str, Any]]:
 
 
 def statuses(result: ParseResult) -> list[str]:
-    """Return how the attempts went, in order."""
+    """Return the statuses of the attempts, in order."""
     return [attempt.status.value for attempt in result.attempts]
 
 

@@ -1,1 +1,1 @@
-"""The subcommand `hermes-core parsers`; imported when it is called."""
+"""The subcommand `hermes-core parsers`; imported when it runs."""

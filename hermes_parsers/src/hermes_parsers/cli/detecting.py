@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def run_detect(arguments: argparse.Namespace, registry: Registry) -> int:
-    """Run the command; 0 when everything that was asked has one and the same installed parser as its answer."""
+    """Run the command; return 0 if model and template lead to one and the same installed parser."""
     if arguments.source is None and arguments.model is None:
-        raise UserError("a chat template or a model was wanted", hint="parsers detect FILE, or --model ID")
+        raise UserError("expected a chat template or a model, got neither", hint="parsers detect FILE, or --model ID")
     answers: dict[str, Any] = {}
     if arguments.model is not None:
         answers["model"] = _of_model(arguments.model, registry)
@@ -36,7 +36,7 @@ def run_detect(arguments: argparse.Namespace, registry: Registry) -> int:
 
 
 def _agree(answers: dict[str, Any], registry: Registry) -> bool | None:
-    """Tell whether the model and the template have the same answer; None where there are not two."""
+    """Tell whether the model and the template lead to the same answer; None if only one of them was given."""
     names = [answer["parser"] for answer in answers.values() if answer["parser"] is not None]
     return is_same_parser(registry, *names) if len(names) == 2 else None
 
@@ -67,13 +67,15 @@ def _print(screen: Screen, answers: dict[str, Any], *, agree: bool | None) -> No
     if model is not None:
         _print_answer(screen, model, f"for the model {screen.escape(model['id'])}")
         if model["parser"] is None:
-            screen.line("  the name is none that is known for certain; its chat template may tell:")
+            screen.line(
+                "  this name is not certain to belong to a known model; detect the parser from its chat template:"
+            )
             screen.line("  hermes-core parsers detect FOLDER")
     if template is not None:
         _print_answer(screen, template, f"by the template {screen.escape(template['source'])}")
         _print_marks(screen, template)
     if agree is not None:
-        said = "both agree" if agree else "they disagree: what is served follows the template it is served with"
+        said = "both agree" if agree else "they disagree: a served model follows the template that it is served with"
         screen.line(screen.paint(said, "faint" if agree else "bad"))
 
 
@@ -91,15 +93,15 @@ def _print_marks(screen: Screen, template: dict[str, Any]) -> None:
     for evidence in template["evidence"]:
         screen.line(f"  {_mark(screen, evidence)}")
     if template["runners_up"]:
-        screen.line("  not it, though something speaks for it:" if template["parser"] else "  what comes near:")
+        screen.line("  ruled out, although some marks match:" if template["parser"] else "  closest formats:")
     for other in template["runners_up"]:
         screen.line(f"    {other['name']}: {screen.escape(other['reason'])}")
         for evidence in () if template["parser"] else other["evidence"]:
             screen.line(f"      {_mark(screen, evidence)}")
     if not template["parser"] and not template["runners_up"]:
-        screen.line("  it has no mark of a tool call that is known; perhaps it cannot call tools")
+        screen.line("  it has no known mark of a tool call; perhaps the model cannot call tools")
     if template["has_response_template"]:
-        screen.line("  the checkpoint describes its own output, which the parser response_template reads: give it the")
+        screen.line("  the checkpoint describes its own output; the parser response_template reads that: give it the")
         screen.line("""  folder or its tokenizer_config.json as --options '{"source": "PATH"}'""")
 
 

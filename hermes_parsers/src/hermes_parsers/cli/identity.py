@@ -1,4 +1,4 @@
-"""Whether two names mean one parser."""
+"""Compare two names of parsers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def is_same_parser(registry: Registry, first: str, second: str) -> bool:
-    """Tell whether both names are installed and lead to the same code of the same plugin, or are equal."""
+    """Return whether the names are equal, or both are installed and lead to the same code of the same plugin."""
     if first == second:
         return True
     installed = registry.names("parser")

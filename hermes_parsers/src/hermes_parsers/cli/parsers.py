@@ -20,12 +20,12 @@ class ParsersCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommands."""
-        parser.description = "Look at tool-call parsers, those of other plugins included."
+        parser.description = "Inspect tool-call parsers, including those of other plugins."
         actions = parser.add_subparsers(dest="action", required=True, metavar="list|detect|try")
-        listing = actions.add_parser("list", help="every parser that is installed, and the names it goes by")
-        detecting = actions.add_parser("detect", help="which parser a model or a chat template needs")
+        listing = actions.add_parser("list", help="list the installed parsers and their names")
+        detecting = actions.add_parser("detect", help="find the parser for a model or a chat template")
         _configure_detect(detecting)
-        trying = actions.add_parser("try", help="parse a text and show every segment, attempt and call")
+        trying = actions.add_parser("try", help="parse a text and show its segments, attempts and calls")
         _configure_try(trying)
         for action in (listing, detecting, trying):
             action.add_argument("--json", action="store_true", help="print JSON; its shape is stable")
@@ -46,8 +46,8 @@ class ParsersCommand:
 
 def _configure_detect(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Tell the parser from the marks in a chat template's text, which is read and never run, or from a model's "
-        "name. Exit 1 if it cannot be told or no such parser is installed."
+        "Find the parser by the marks in a chat template's text, which is read and never run, or by a model's name. "
+        "Exit 1 if no parser is certain or the parser is not installed."
     )
     parser.add_argument(
         "source",
@@ -59,26 +59,26 @@ def _configure_detect(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_try(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Parse what a model wrote, special tokens included, and show what the parser made of it."
+    parser.description = "Parse what a model wrote, including special tokens, and show the parser's result."
     parser.add_argument("name", metavar="NAME", help="the parser; see: hermes-core parsers list")
     source = parser.add_argument(
         "source", default="-", metavar="[FILE]", help="a file with the text; by default, or as -, standard input"
     )
-    # With nargs="?" Python 3.11 would take it as left out when options stand between NAME and FILE.
+    # With nargs="?", Python 3.11 would treat it as missing when options come between NAME and FILE.
     source.required = False
     parser.add_argument("--tools", metavar="FILE", help="JSON list of tool schemas, as in a chat completion request")
     parser.add_argument(
         "--options", type=_json_object, default={}, metavar="JSON", help="JSON object of the parser's options"
     )
-    parser.add_argument("--lenient", action="store_true", help="repair what can be repaired, and say so")
+    parser.add_argument("--lenient", action="store_true", help="repair what can be repaired, and report it")
     parser.add_argument("--stream", type=_positive, metavar="N", help="feed it in pieces of N characters, show events")
-    parser.add_argument("--full", action="store_true", help="leave nothing out of long texts")
+    parser.add_argument("--full", action="store_true", help="show long texts in full")
 
 
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"wanted a number of at least 1, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
     return number
 
 
@@ -88,9 +88,9 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"wanted a JSON object, found {text!r}: {error}") from error
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}: {error}") from error
     if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"wanted a JSON object, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
     return found
 
 
@@ -99,7 +99,7 @@ def _load(settings: PluginSettings | None) -> Registry:
 
     from hermes_core.discovery import load_plugins
 
-    # What a plugin prints while it is imported must not end up in the JSON.
+    # Output that a plugin prints while it is imported must not end up in the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         return load_plugins(settings, environ=os.environ)
 
@@ -123,7 +123,7 @@ def _list(registry: Registry, *, as_json: bool) -> int:
 
 
 def _parsers(registry: Registry) -> Iterator[dict[str, Any]]:
-    """Describe every parser once; names that a plugin declares in the same words are aliases."""
+    """Describe every parser once; names that a plugin declares with the same target and description are aliases."""
     for record in registry.plugins:
         names: dict[Declaration, list[str]] = {}
         for kind, spec in record.declared:

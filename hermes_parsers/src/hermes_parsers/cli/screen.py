@@ -1,4 +1,4 @@
-"""Text of models and templates on a terminal: nothing in it may reach the terminal as a command."""
+"""Print text of models and templates on a terminal, so that nothing in it acts as a terminal command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH: Final = 400
 
 
 class Screen:
-    """Writes lines to a stream, coloured where a person looks at it and has not said NO_COLOR."""
+    """Writes lines to a stream, coloured if the stream is a terminal and NO_COLOR is not set."""
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
         self._stream = stream
@@ -21,11 +21,11 @@ class Screen:
         self._is_coloured = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
     def line(self, text: str = "") -> None:
-        """Write a line; what stands in it must have gone through `escape` or be our own."""
+        """Write a line; foreign text in it must have gone through `escape`."""
         self._stream.write(text.rstrip().encode(self._encoding, "backslashreplace").decode(self._encoding) + "\n")
 
     def paint(self, text: str, style: str) -> str:
-        """Return the text in a style, or as it is where colours are not wanted."""
+        """Return the text in a style, or unchanged where colours are off."""
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._is_coloured and style and text else text
 
     def escape(self, text: object, limit: int = _WIDTH) -> str:
@@ -35,7 +35,7 @@ class Screen:
         return one_line(str(text).replace("\n", "\\n").translate(_SHOWN_NOT_SENT), limit, encoding=self._encoding)
 
     def shown_lines(self, text: str, limit: int | None) -> Iterator[str]:
-        """Return foreign text line by line, each made printable; beyond `limit` lines there is one that counts them."""
+        """Return foreign text line by line, each made printable; after `limit` lines, one line counts the rest."""
         lines = text.split("\n")
         for line in lines if limit is None else lines[:limit]:
             yield self.escape(line, limit=_WIDTH if limit is not None else len(line) * 10 + 1)
@@ -44,5 +44,5 @@ class Screen:
 
 
 def print_json(document: object) -> None:
-    """Write JSON in ASCII alone: a lone surrogate in a foreign text could not be written otherwise."""
+    """Write JSON in ASCII, because UTF-8 cannot encode a lone surrogate in foreign text."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")

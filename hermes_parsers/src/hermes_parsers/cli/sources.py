@@ -1,4 +1,4 @@
-"""What `hermes-core parsers` reads: texts, chat templates where models keep them, lists of tools."""
+"""Read the inputs of `hermes-core parsers`: texts, chat templates and lists of tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IN_A_FOLDER: Final = ("chat_template.jinja", "chat_template.json", "tokenizer_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A chat template's text, where it was found, and whether the checkpoint describes its output by itself."""
+    """A chat template's text, where it was found, and whether the checkpoint describes its own output."""
 
     text: str
     source: str
@@ -26,19 +26,19 @@ class Template:
 
 
 def read_text(source: str, *, what: str) -> str:
-    """Read a file or standard input; bytes that are no UTF-8 are replaced, which is said on stderr."""
+    """Read a file or standard input; bytes that are not valid UTF-8 are replaced, with a warning on stderr."""
     if source == STDIN and sys.stdin.isatty():
-        sys.stderr.write(f"paste {what}, end with Ctrl-D on a line of its own\n")
+        sys.stderr.write(f"paste {what}, then press Ctrl-D on an empty line\n")
     try:
         data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(
-            f"{what} was wanted from {source}: {reason}", hint="give a file, or - for standard input"
+            f"expected {what} from {source}: {reason}", hint="give a file, or - for standard input"
         ) from error
     text = data.decode("utf-8", "replace")
     if "\ufffd" in text and text.encode() != data:
-        sys.stderr.write(f"{source}: bytes that are not UTF-8 are shown as \ufffd\n")
+        sys.stderr.write(f"{source}: bytes that are not valid UTF-8 are shown as \ufffd\n")
     return text
 
 
@@ -52,16 +52,19 @@ def read_template(source: str) -> Template:
 
 
 def read_tools(source: str) -> list[dict[str, Any]]:
-    """Read a list of tool schemas; a list under the key `tools`, and functions without their wrapping, will do."""
+    """Read a list of tool schemas.
+
+    A list under the key `tools`, and functions without the `{"type": "function"}` wrapper, are accepted too.
+    """
     text = read_text(source, what="a JSON list of tools")
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UserError(f"{source} is no JSON: {error}", hint=_TOOLS_HINT) from error
+        raise UserError(f"{source} is not valid JSON: {error}", hint=_TOOLS_HINT) from error
     if isinstance(found, dict):
         found = found.get("tools")
     if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
-        raise UserError(f"{source} holds no list of tool schemas", hint=_TOOLS_HINT)
+        raise UserError(f"{source}: expected a list of tool schemas", hint=_TOOLS_HINT)
     return [tool if "function" in tool else {"type": "function", "function": tool} for tool in found]
 
 
@@ -81,7 +84,7 @@ def _from_folder(folder: Path) -> Template:
         found = document if path == config else _json_object(read_text(str(path), what="a chat template"))
         if found is not None and "chat_template" in found:
             return _from_config(found, str(path))
-    raise UserError(f"no chat template was found in {folder}", hint=f"it would be in {', '.join(_IN_A_FOLDER)}")
+    raise UserError(f"{folder} has no chat template", hint=f"expected one in {', '.join(_IN_A_FOLDER)}")
 
 
 def _from_config(document: Mapping[str, Any], source: str) -> Template:
@@ -89,7 +92,7 @@ def _from_config(document: Mapping[str, Any], source: str) -> Template:
     name = ""
     if isinstance(template, list):
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        # Models of the first hour keep the one that knows tools apart.
+        # Old models store several templates by name; the one for tools is called tool_use.
         name = next((name for name in ("tool_use", "default") if name in named), "")
         template = named.get(name)
     if not isinstance(template, str):

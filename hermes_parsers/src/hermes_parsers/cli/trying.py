@@ -1,4 +1,4 @@
-"""`hermes-core parsers try`: one text through one parser, and everything the parser made of it."""
+"""`hermes-core parsers try`: parse one text with one parser and show the whole result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FEW_LINES: Final = 20
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Streamed:
-    """What came of feeding the text in pieces: every event with the piece it followed, 0 for the end."""
+    """The result of feeding the text in pieces: every event with the number of the piece before it, 0 for the end."""
 
     pieces: int
     events: tuple[tuple[int, ParseEvent], ...]
@@ -39,12 +39,12 @@ class _Streamed:
 
 
 def run_try(arguments: argparse.Namespace, registry: Registry) -> int:
-    """Run the command; 1 when the parser's stream and its parse give different results."""
+    """Run the command; return 1 if streaming and parsing give different results."""
     parser: ToolCallParser = registry.create("parser", arguments.name, arguments.options)
     tools = None if arguments.tools is None else read_tools(arguments.tools)
     text = read_text(arguments.source, what="what a model wrote")
     mode: ParseMode = "lenient" if arguments.lenient else "strict"
-    # The plugin boundary: a parser must not raise, and one that does is named instead of shown as a crash of ours.
+    # The plugin boundary: a parser must not raise. If one does, name the plugin instead of crashing.
     try:
         result = parser.parse(text, tools, mode)
         streamed = None
@@ -62,12 +62,12 @@ def run_try(arguments: argparse.Namespace, registry: Registry) -> int:
         screen = Screen(sys.stdout, os.environ)
         _Printer(screen, limit=None if arguments.full else _FEW_LINES).print(arguments.name, mode, result, streamed)
         if not result.attempts and (other := _other_format(text, arguments.name, registry)):
-            screen.line(f"no attempt was found; the marks are those of {other}; try that one")
+            screen.line(f"found no attempt to call a tool; the marks are those of {other}: try that parser")
     return 0 if streamed is None or streamed.is_equal else 1
 
 
 def _other_format(text: str, name: str, registry: Registry) -> str | None:
-    """Name the format whose marks a text has, unless it is the one that was tried, under whatever name."""
+    """Return the format whose marks a text has, unless it is the one that was tried (by any of its names)."""
     from hermes_parsers.detection import detect
 
     found = detect(text).name
@@ -84,7 +84,7 @@ def _feed(stream: ParserStream, text: str, *, size: int, whole: ParseResult) -> 
 def _print_document(name: str, mode: str, result: ParseResult, streamed: _Streamed | None) -> None:
     document: dict[str, Any] = {"parser": name, "mode": mode, **dataclasses.asdict(result)}
     for attempt in document["attempts"]:
-        # It is what `arguments` says, and need not be writable as JSON: 1e999 is infinite.
+        # `arguments` says the same, and the value may not be writable as JSON: 1e999 is infinite.
         del attempt["value"]
     if streamed is not None:
         events = [{"piece": piece or None, **dataclasses.asdict(event)} for piece, event in streamed.events]
@@ -93,7 +93,7 @@ def _print_document(name: str, mode: str, result: ParseResult, streamed: _Stream
 
 
 class _Printer:
-    """Lays a result out for a person."""
+    """Prints a result for people."""
 
     def __init__(self, screen: Screen, *, limit: int | None) -> None:
         self._screen = screen

@@ -1,4 +1,4 @@
-"""The component `response_template`: a parser whose options say where the metadata is."""
+"""The component `response_template`: a parser built from the metadata that its options point to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class ResponseTemplateParser(TemplateParser):
-    """A parser by a model's metadata.
+    """A parser built from a model's metadata.
 
     Args:
-        options: What a registry validated; the keyword arguments say the same.
-        source: The template or a configuration that has it, as a mapping, as JSON text, or as a path.
+        options: Options validated by a registry, in place of the keyword arguments.
+        source: The template, or a configuration that contains it, as a mapping, as JSON text, or as a path.
         name: The key of the template in the configuration.
-        promote_drafts: Make a call of what was drafted in reasoning when no call follows it.
+        promote_drafts: Turn calls that were drafted in reasoning into calls when no call follows.
         reasoning_opened: The prompt has already opened the reasoning, so the text begins inside it.
 
     Raises:
@@ -46,7 +46,7 @@ class ResponseTemplateParser(TemplateParser):
             promote_drafts, reasoning_opened = options.promote_drafts, options.reasoning_opened
         if source is None:
             raise TemplateError(
-                "the parser 'response_template' has no format of its own: it needs a source",
+                "the parser 'response_template' needs a source: it has no format of its own",
                 hint="give it the model's folder, in a config as source: /models/mine",
             )
         found = find_template(source, name)

@@ -14,6 +14,7 @@ class ResponseTemplateOptions(ParserOptions):
     """Options of parser `response_template`."""
 
     source: dict[str, Any] | str | Path = Field(
-        description="The template, or the tokenizer_config.json that has it, or the folder of that; or their JSON."
+        description="The template, or the tokenizer_config.json that contains it, or the folder of that file, or the "
+        "JSON itself."
     )
     name: str = Field(default="response_template", description="The key of the template in the configuration.")

@@ -1,4 +1,4 @@
-"""The parser a response template makes."""
+"""The parser that is built from a response template."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hermes_parsers.engine.scanning.scan import INVALID_JSON, UNCLOSED, Draft, M
 
 
 class TemplateParser(RegionReader, ScanningParser):
-    """A parser by metadata; see `hermes_parsers.declarative`.
+    """A parser built from metadata; see `hermes_parsers.declarative`.
 
     Args:
-        template: What was read from the metadata.
+        template: The template, as read from the metadata.
         end_marks: The texts of special tokens that may end a message.
-        promote_drafts: Make a call of what was drafted in reasoning when no call follows it.
+        promote_drafts: Turn calls that were drafted in reasoning into calls when no call follows.
         reasoning_opened: The prompt has already opened the reasoning, so the text begins inside it.
     """
 
@@ -47,18 +47,19 @@ class TemplateParser(RegionReader, ScanningParser):
             marks += field.header.marks if field.header else field.openings
         if template.calls is not None:
             marks += [mark for mark in template.calls.opening.marks if mark not in template.calls.opening.weak]
-        # What other families declare on their class is the metadata's to say here, for this object alone.
+        # Other families declare these on their class; here they come from the metadata and belong to this object.
         vars(self).update(openers=tuple(dict.fromkeys(marks)), reasoning_tags=tags, other_thinking=())
         vars(self).update(stop_tokens=tuple(dict.fromkeys(end_marks)))
         if reasoning_opened and tags is None:
             raise TemplateError(
-                "reasoning_opened: this template's reasoning cannot be told to have begun in the prompt",
-                hint="leave reasoning_opened out, and give the parser the text with the opening of the reasoning",
+                "reasoning_opened: not supported for this template, because its marks of reasoning are not a "
+                "pair that nothing else uses",
+                hint="omit reasoning_opened, and give the parser the text including the opening of the reasoning",
             )
         super().__init__(promote_drafts=promote_drafts, reasoning_opened=reasoning_opened)
 
     def prepare(self) -> None:
-        """Compile what a call that cannot be read may end at: its closing, or what opens another field."""
+        """Compile a pattern for where an unreadable call may end: at its closing or at the opening of another field."""
         closing = self.template.calls.closing if self.template.calls else None
         openers = [mark for mark in self.openers if mark not in self.template.anchors]
         self._ends = Marks((*openers, *(closing.marks if closing else ())))
@@ -86,26 +87,26 @@ class TemplateParser(RegionReader, ScanningParser):
         return is_region or (yield from calls.opening.match(scan, at)) >= 0
 
     def _leave(self, scan: Scan, end: int, closing: Delimiter) -> Wait:
-        """Pass a closing that stands there twice, and report what stands before the missing one of the last call."""
+        """Skip a duplicate closing, and report the text before the missing closing of the last call."""
         is_open = scan.drafts[-1].status is UNCLOSED
         while True:
             at = yield from skip_space(scan, end)
             if is_open and (found := (yield from self._next_closing(scan, at, closing))) is not None:
                 rest = scan.text[at : found[0]].strip()
-                reason = f"what stands between a call and {closing.marks[0]} is no call: {rest!r:.80}"
+                reason = f"expected a call or {closing.marks[0]} after the call, got {rest!r:.80}"
                 scan.drafts.append(Draft(at, found[1], INVALID_JSON, reason=reason))
                 end, is_open = found[1], False
                 continue
             after = yield from closing.match(scan, at)
             mark = scan.text[at:after].strip() if after >= 0 else ""
-            # A bracket that closes a call may stand behind one for another reason.
+            # A bracket after a call need not be its closing.
             if len(mark) < 2 or not scan.text[max(0, end - len(mark) - 9) : end].rstrip().endswith(mark):
                 return end
             scan.drafts[-1].note_repeated(mark)
             end = after
 
     def _next_closing(self, scan: Scan, at: int, closing: Delimiter) -> Generator[str, None, tuple[int, int] | None]:
-        """Return where the next mark begins and the closing that it belongs to ends, None where it is of no closing."""
+        """Return where the next mark begins and where its closing ends, or None if the mark belongs to no closing."""
         found = self._ends.sure(scan.text, at) if scan.final else (yield from self._ends.seek(scan, at))
         if found is None or found[0] not in closing.marks or len(found[0]) < 2:
             return None
@@ -113,7 +114,7 @@ class TemplateParser(RegionReader, ScanningParser):
         return (found.start(), after) if after >= 0 else None
 
     def _continues(self, scan: Scan, end: int) -> Generator[str, None, bool]:
-        """Whether an opening follows that only separates calls, like a comma, and means nothing anywhere else."""
+        """Whether an opening follows that only separates calls, such as a comma, and has no meaning elsewhere."""
         calls = self.template.calls
         if calls is None or not calls.opening.weak:
             return False
@@ -128,13 +129,13 @@ class TemplateParser(RegionReader, ScanningParser):
         return end if end >= 0 else (yield from self._report(scan, at, body, calls))
 
     def _report(self, scan: Scan, start: int, body: int, calls: CallField) -> Wait:
-        """Report what stands between a call's marks and is none; -1 where no closing mark follows."""
+        """Report text between a call's marks that is not a call; return -1 if no closing mark follows."""
         if calls.closing is None or scan.text.startswith(calls.opening.weak, start):
             return -1
         ends = self._ends
         found = ends.sure(scan.text, body) if scan.final else (yield from ends.seek(scan, body))
         while found is not None and found[0] not in calls.closing.marks:
-            # A mark of which an opening only begins is text, as it is outside a call.
+            # A mark that only begins an opening is text, as it is outside a call.
             if (yield from self._opens(scan, found.start(), calls)):
                 return -1
             found = ends.sure(scan.text, found.end()) if scan.final else (yield from ends.seek(scan, found.end()))
@@ -147,7 +148,7 @@ class TemplateParser(RegionReader, ScanningParser):
         return end
 
     def stream(self, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> TemplateStream:
-        """Begin to parse text that arrives in pieces."""
+        """Start parsing text that arrives in pieces."""
         return TemplateStream(self, tools, mode)
 
     def parse(self, text: str, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParseResult:
@@ -155,16 +156,16 @@ class TemplateParser(RegionReader, ScanningParser):
         return TemplateStream(self, tools, mode).whole(text)
 
     def render(self, message: ParseResult | Mapping[str, Any]) -> str:
-        """Write a message back: byte for byte what was parsed, otherwise as far as the metadata says how.
+        """Write a message back: byte for byte what was parsed, otherwise as the metadata says.
 
         Raises:
-            ValueError: It does not say how, or what it says would not read back the same.
+            ValueError: It does not say how, or the result would not read back the same.
         """
         if isinstance(message, ParseResult):
             return super().render(message)
         reasoning, content, calls = read_message(message)
         text = f"{self.write_reasoning(reasoning)}{self._written_content(content)}{self.write_calls(calls)}"
-        # Only a schema tells the type of what this template may write as plain text.
+        # This template may write values as plain text, whose type only a schema tells.
         refuse_other_text(self.parse(text), reasoning, content)
         refuse_unless_read_with_tools(self.parse, text, calls)
         return text
@@ -175,7 +176,9 @@ class TemplateParser(RegionReader, ScanningParser):
             return ""
         field = self.template.reasoning
         if field is None:
-            raise ValueError("this template has no field for reasoning, found some in the message; remove it")
+            raise ValueError(
+                "expected no reasoning, since this template has no field for it, got some in the message; remove it"
+            )
         return f"{field.openings[0]}{reasoning}{field.closings[0]}"
 
     def _written_content(self, content: str) -> str:
@@ -189,12 +192,14 @@ class TemplateParser(RegionReader, ScanningParser):
         if not calls:
             return ""
         if self.template.calls is None:
-            raise ValueError("this template has no field 'tool_calls', found calls in the message; remove them")
+            raise ValueError(
+                "expected no calls, since this template has no field 'tool_calls', got some in the message; remove them"
+            )
         return self.template.calls.body.write_calls(list(calls))
 
 
 def _tags(template: ResponseTemplate) -> tuple[str, str] | None:
-    """Return the marks of reasoning if they are one pair that nothing else uses; a lone closing one then counts too."""
+    """Return the marks of reasoning if they are one pair that nothing else uses; a lone closing one then counts."""
     field = template.reasoning
     if field is None or field.header is not None or len(field.openings) != 1 or len(field.closings) != 1:
         return None

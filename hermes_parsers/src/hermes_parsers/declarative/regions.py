@@ -1,4 +1,4 @@
-"""What a template puts into text besides calls: fields with marks of their own, and marks that are no content."""
+"""Parts of a text besides calls: fields between marks, and marks that are not content."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hermes_parsers.engine.scanning.scan import Marks, Scan, Wait, sees
 
 
 class Regions(NamedTuple):
-    """What the stream handles besides calls: fields with marks of their own, and marks that are no content.
+    """What the stream handles besides calls: fields between marks, and marks that are not content.
 
-    `silent` are the latter, the longest first; `alone` those of them that nothing else can begin with.
+    `silent` are the latter, the longest first; `alone` are those with which nothing else can begin.
     """
 
     fields: tuple[tuple[TextField, bool], ...]
@@ -24,7 +24,7 @@ class Regions(NamedTuple):
     leading: tuple[Delimiter, ...]
 
     def begin(self, scan: Scan, told: int, start: int) -> Wait:
-        """Return where the opening with a mark at `start` begins: text in front of the mark can belong to it."""
+        """Return where the opening with a mark at `start` begins: text before the mark can belong to it."""
         for opening in self.leading if told < start else ():
             end = yield from opening.match(scan, start)
             if end >= 0 and (yield from opening.match(scan, told)) == end:
@@ -42,6 +42,6 @@ class Regions(NamedTuple):
 
 
 class RegionReader(FormatReader):
-    """A reader of a format that has regions; to be named before the base of the format's parser."""
+    """A mixin for the reader of a format with regions. List it before the format's parser base."""
 
     regions: Regions

@@ -1,4 +1,4 @@
-"""Where a template comes from: a mapping, JSON text, a tokenizer_config.json, or a model's folder."""
+"""Load a template from a mapping, JSON text, a tokenizer_config.json, or a model's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKERS: Final = ("fields", "start_anchor", "start_anchor_pattern")
 
 
 class Source(NamedTuple):
-    """A template as it was found, with the end-of-text tokens of the tokenizer it belongs to."""
+    """A template as found, with the end-of-text tokens of its tokenizer."""
 
     spec: Any
     place: str
@@ -26,7 +26,7 @@ def find_template(source: Mapping[str, Any] | str | PathLike[str], name: str) ->
     """Find the metadata; `name` is its key in a tokenizer's configuration.
 
     Raises:
-        TemplateError: There is none, or what is there is no JSON object.
+        TemplateError: There is none, or it is not a JSON object.
     """
     if isinstance(source, Mapping):
         return _of_mapping(source, name, "the mapping")
@@ -38,7 +38,7 @@ def find_template(source: Mapping[str, Any] | str | PathLike[str], name: str) ->
 
 
 def _of_path(source: str | PathLike[str], name: str) -> Source:
-    # Costs more to import than the rest of this package; most templates come as mappings.
+    # Importing it costs more than the rest of this package, and most templates come as mappings.
     from pathlib import Path
 
     path = Path(source)
@@ -57,7 +57,7 @@ def _object(text: str, place: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TemplateError(f"{place} is no JSON: {error}", hint="look at it with: python -m json.tool") from error
+        raise TemplateError(f"{place} is not valid JSON: {error}", hint="check it with: python -m json.tool") from error
     if not isinstance(found, Mapping):
         raise fault(place, "a JSON object", found)
     return found
@@ -71,7 +71,8 @@ def _of_mapping(found: Mapping[str, Any], name: str, place: str) -> Source:
     if OLDER in found:
         return Source(found[OLDER], OLDER)
     raise TemplateError(
-        f"{place} has no {name!r}, and is none itself: its keys are {', '.join(map(repr, list(found)[:8])) or 'none'}",
+        f"{place} has no {name!r}, and is not a template itself: its keys are "
+        f"{', '.join(map(repr, list(found)[:8])) or 'none'}",
         hint="use a revision of the model that has one, or a parser by name: hermes-core parsers list",
     )
 

@@ -1,4 +1,4 @@
-"""The common scanner with what a template adds to it: content with marks of its own, and marks that are no content."""
+"""The common scanner, extended for templates: content between marks, and marks that are not content."""
 
 from __future__ import annotations
 
@@ -35,27 +35,30 @@ class TemplateStream(ScanStream):
         return self._silence(told, start) if end < 0 and scan.text.startswith(regions.silent, start) else end
 
     def _silence(self, told: int, start: int) -> int:
-        """Take a mark that is no content, and return where it ends."""
+        """Consume a mark that is not content, and return where it ends."""
         mark = next(mark for mark in self._template.silent if self._scan.text.startswith(mark, start))
         self._mark(super()._text(told, start, before_call=True), start + len(mark))
         return start + len(mark)
 
     def _text(self, start: int, end: int, *, before_call: bool = False, is_last: bool = False) -> int:
-        """Leave newlines before a call to it: metadata strips content, and templates put calls on their own lines."""
+        """Treat newlines before a call as part of the call.
+
+        Metadata strips content, and templates put calls on separate lines.
+        """
         if before_call:
             end = start + len(self._scan.text[start:end].rstrip("\n"))
         return super()._text(start, end, before_call=before_call, is_last=is_last)
 
     def _let_go(self, told: int) -> tuple[int, int]:
         if self._template.leading:
-            # Any text could still be what an opening begins with.
+            # Any text could still be the beginning of an opening.
             return told, max(told, len(self._scan.text) - self._parser.marks.longest)
         return super()._let_go(told)
 
     def _region(
         self, field: TextField, told: int, start: int, body: int, *, is_content: bool
     ) -> Generator[str, None, int]:
-        """Take reasoning or content between marks of its own."""
+        """Consume reasoning or content between its marks."""
         scan, ends = self._scan, self._template.ends[field]
         begin = self._text(told, start, before_call=True)
         if is_content:
@@ -67,7 +70,7 @@ class TemplateStream(ScanStream):
         return end
 
     def _content(self, field: TextField, ends: Marks, told: int) -> Generator[str, None, int]:
-        """Tell content as it comes, the space around it left out where the metadata strips it."""
+        """Emit content as it arrives, without the space around it if the metadata strips it."""
         scan = self._scan
         at, is_begun = told, not field.strips
         while True:
@@ -88,9 +91,9 @@ class TemplateStream(ScanStream):
             yield ""
 
     def _mark(self, start: int, end: int) -> None:
-        """Add a mark that is no content to the segment before it, or make it one of its own next to text.
+        """Add a mark that is not content to the segment before it, or make it a separate segment next to text.
 
-        It is then reasoning without a thought: a segment of a call would want an attempt.
+        That is a reasoning segment without reasoning, because a call segment would need an attempt.
         """
         if start == end:
             return

@@ -1,4 +1,4 @@
-"""A response template, checked and read into what the scanner needs."""
+"""Validate a response template and convert it to what the scanner needs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _CONTENTS: Final = ("text", "int", "float", "bool", "json", "xml-inline", "kv-li
 class TextField(NamedTuple):
     """Reasoning or content.
 
-    `openings` is empty where the field takes what no other one claims; `header` matches the whole opening where more
-    than a literal belongs to it. `is_opened_by_prompt` says that the text may begin inside the field.
+    `openings` is empty if the field takes all text that no other field claims; `header` matches the whole opening if
+    that is more than a literal. `is_opened_by_prompt` says that the text may begin inside the field.
     """
 
     openings: tuple[str, ...]
@@ -55,10 +55,7 @@ class CallField(NamedTuple):
 
 
 class ResponseTemplate(NamedTuple):
-    """What the scanner works by.
-
-    `anchors` are the literals with which the prompt begins a message of the model.
-    """
+    """The scanner's view of a template. `anchors` are the literals that begin a message of the model in a prompt."""
 
     reasoning: TextField | None
     content: TextField | None
@@ -67,15 +64,15 @@ class ResponseTemplate(NamedTuple):
 
     @property
     def takes_rest(self) -> bool:
-        """Whether text outside the marked fields is content; otherwise content has marks of its own."""
+        """Whether text outside the marked fields is content; otherwise content stands between marks."""
         return self.content is None or not self.content.openings
 
 
 def read_template(spec: Any, name: str) -> ResponseTemplate:
-    """Check a template and read it; `name` is what errors call it.
+    """Validate and convert a template; errors refer to it by `name`.
 
     Raises:
-        TemplateError: It is malformed, or has what is not supported; says where, and what to write there.
+        TemplateError: It is malformed or uses an unsupported feature; the message says where and what to write there.
     """
     if not isinstance(spec, Mapping):
         raise fault(name, "an object with 'fields' and 'start_anchor'", spec)
@@ -103,8 +100,8 @@ def read_template(spec: Any, name: str) -> ResponseTemplate:
 
 def _older(name: str) -> TemplateError:
     return TemplateError(
-        f"{name} is a response_schema, the older JSON schema with x-regex, which transformers 5.13 replaced; its "
-        "patterns need backtracking and are not read",
+        f"{name} is a response_schema, the older JSON schema with x-regex, which transformers 5.13 replaced; it is "
+        f"not supported, because its patterns need backtracking",
         hint='use the "response_template" of a newer revision of the model, or a parser by name: '
         "hermes-core parsers list",
     )
@@ -122,8 +119,8 @@ def _check_fields(place: str, fields: Mapping[str, Any]) -> None:
     for key, field in fields.items():
         if key not in known:
             raise TemplateError(
-                f"{place}.{key}: a field of a message is one of {', '.join(known)}",
-                hint=f"rename {key!r}, or leave it out: its text is then content",
+                f"{place}.{key}: expected one of {', '.join(known)} as the name of a field",
+                hint=f"rename {key!r}, or remove it: its text is then content",
             )
         _check_field(f"{place}.{key}", field)
     if len([key for key in REASONING if key in fields]) > 1:
@@ -131,9 +128,9 @@ def _check_fields(place: str, fields: Mapping[str, Any]) -> None:
     rest = [key for key, field in fields.items() if "open" not in field and "open_pattern" not in field]
     if len(rest) > 1 or (rest and rest[0] != CONTENT):
         raise TemplateError(
-            f"{place}: only {CONTENT!r} can be without 'open' and 'open_pattern' and so take the rest of the text, "
-            f"found {', '.join(map(repr, rest))}",
-            hint="say what the other fields open with",
+            f"{place}: only {CONTENT!r} can lack 'open' and 'open_pattern' and so take the rest of the text, "
+            f"got {', '.join(map(repr, rest))}",
+            hint="add 'open' or 'open_pattern' to the other fields",
         )
 
 
@@ -160,7 +157,7 @@ def _check_field(place: str, field: Any) -> None:
 
 
 def _anchors(name: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the literals of the start anchor; a pattern's own parts are of no use without the prompt."""
+    """Return the literals of the start anchor; those inside a pattern are useless without the prompt."""
     nodes = nodes_of(name, spec, "start_anchor")
     if nodes is None:
         return ()
@@ -172,7 +169,7 @@ def _anchors(name: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
 def _is_text(place: str, field: Mapping[str, Any]) -> None:
     if field.get("content", "text") != "text" or field.get("transform") is not None:
         raise TemplateError(
-            f"{place}: reasoning and content are texts, found content {field.get('content')!r} with transform "
+            f"{place}: expected text for reasoning and content, got content {field.get('content')!r} with transform "
             f"{field.get('transform')!r:.80}",
             hint=f'write "content": "text" in {place}, without transform',
         )
@@ -187,7 +184,7 @@ def _reasoning(place: str, field: Mapping[str, Any]) -> TextField:
         raise TemplateError(f"{place} never ends", hint=f"""add "close" with a literal to {place}, like "</think>\"""")
     may_be_open = _has_zero_width(nodes)
     if not openings:
-        # The prompt has written the opening. If the model writes one itself, it is the closing one's sibling.
+        # The prompt has written the opening. If the model writes one itself, it matches the closing mark.
         openings = tuple([closing.replace("</", "<", 1) for closing in closings if closing.startswith("</")])
     if not openings:
         raise TemplateError(f"{place} has no literal to open with", hint=f'add "open" with a literal to {place}')
@@ -205,7 +202,7 @@ def _content(place: str, field: Mapping[str, Any]) -> TextField:
 
 
 def _header(place: str, field: Mapping[str, Any], nodes: Sequence) -> Delimiter | None:
-    """Return the whole opening where more than literals belong to it."""
+    """Return the whole opening if it consists of more than literals."""
     if "open_pattern" not in field or _has_zero_width(nodes) or all(map(_is_literal, without_space(nodes))):
         return None
     if any(True for _ in names(nodes)):

@@ -1,1 +1,1 @@
-"""What every family shares: the scanning stream, JSON with spans, results and rendering."""
+"""Code that every family shares: the scanning stream, JSON with spans, results and rendering."""

@@ -11,6 +11,6 @@ class ParserOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     promote_drafts: bool = Field(
-        default=False, description="Make a call of what was drafted in reasoning when no call follows it."
+        default=False, description="Turn calls that were drafted in reasoning into calls when no call follows."
     )
     reasoning_opened: bool = Field(default=False, description="The prompt has already opened the reasoning.")

@@ -1,4 +1,4 @@
-"""The tools that a written message is read back with: whoever reads it may know them, and must read the same."""
+"""Read a written message back with the tools that it calls: a reader who knows the tools must read the same."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from hermes_parsers.engine.rendering import WrittenCall
 
 _MOST: Final = 8
-"""Calls of one tool that give its parameters other types are read back one set of tools after the other."""
+"""If calls of one tool give its parameters different types, the message is read back once per set of types."""
 _KINDS: Final = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 Group = tuple[list[Mapping[str, Any]], list[int]]
-"""Tools, and the places of the calls that they declare."""
+"""Tools, and the indices of the calls that they cover."""
 
 
 def refuse_unless_read_with_tools(
@@ -24,9 +24,9 @@ def refuse_unless_read_with_tools(
     calls: Sequence[WrittenCall],
     others: Sequence[str] = (),
 ) -> None:
-    """Raise ValueError unless a written text reads back the same where the tools are known.
+    """Raise ValueError unless a written text reads back the same when the tools are known.
 
-    `others` are parameters that the tools may have too: names of tags that stand in the text.
+    `others` are further parameters of the tools: names of tags that occur in the text.
     """
     for tools, places in groups_of(calls, others):
         found = parse(text, tools).calls
@@ -34,7 +34,7 @@ def refuse_unless_read_with_tools(
             name, wanted = calls[place].name, _canonical(calls[place].arguments)
             read = found[place] if len(found) == len(calls) else None
             if read is None or (read.name, _canonical(read.arguments)) != (name, wanted):
-                has = "another number of calls" if read is None else repr((read.name, read.arguments))
+                has = "a different number of calls" if read is None else repr((read.name, read.arguments))
                 raise ValueError(
                     f"the call of {name!r} cannot be written in this format: with its tool's schema it would be read "
                     f"as {has:.300}"
@@ -46,7 +46,7 @@ def _canonical(arguments: str) -> str:
 
 
 def groups_of(calls: Sequence[WrittenCall], others: Sequence[str] = ()) -> Iterator[Group]:
-    """Yield the tools that declare the arguments of calls with their types; all have the parameters `others` too."""
+    """Yield tools whose parameters have the types of the calls' arguments; all have the parameters `others` too."""
     groups: list[tuple[dict[str, dict[str, Any]], list[int]]] = []
     for place, call in enumerate(calls):
         declared = {key: _schema_of(value) for key, value in call.value.items()}

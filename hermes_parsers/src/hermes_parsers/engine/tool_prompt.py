@@ -1,4 +1,4 @@
-"""What a system prompt says of tools where the chat template does not list them."""
+"""The text about tools for a system prompt, for chat templates that do not list tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_parsers.schemas import functions
 from hermes_parsers.writing import dumps
 
 EXAMPLE: Final[Mapping[str, Any]] = {"function": {"name": "function_name", "arguments": {"parameter_name": "value"}}}
-"""The call that shows how calls are written; no real tool, whose call a model could repeat."""
+"""The example that shows how to write calls; not a real tool, because a model could repeat the call."""
 
 
 def declaration(tools: Sequence[Any], render: Callable[[Mapping[str, Any]], str]) -> str:

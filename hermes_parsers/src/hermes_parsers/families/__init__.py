@@ -1,1 +1,1 @@
-"""The wire formats, sorted by their notation; a module is imported when its first parser is asked for."""
+"""The wire formats, sorted by notation; a module is imported when its first parser is requested."""

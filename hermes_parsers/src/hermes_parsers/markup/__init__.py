@@ -1,5 +1,5 @@
-"""Calls as tagged parameters: `<function=f><parameter=a>1</parameter></function>` and its relatives.
+"""Calls as tagged parameters: `<function=f><parameter=a>1</parameter></function>` and similar formats.
 
-A dialect is data (`markup.dialect`); one reader reads them all. Values are not escaped in any of these formats, so what
-ends one is decided by what stands around it: see `markup.values`.
+A dialect is data (`markup.dialect`); one reader reads them all. None of these formats escapes values, so the
+surrounding text decides where a value ends: see `markup.values`.
 """

@@ -1,4 +1,4 @@
-"""Blocks of calls: the marks around them, and one call after the other."""
+"""Read blocks of calls: the marks around them, and the calls one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_parsers.markup.source import IncompleteError, Source
 
 
 class Block:
-    """A block of calls, or a call without a block; goes on where it was when more text has come."""
+    """A block of calls, or a call without a block; resumes when more text has arrived."""
 
     __slots__ = (
         "_at",
@@ -71,13 +71,13 @@ class Block:
         return self._end
 
     def _release(self, *, goes_on: bool) -> None:
-        """Hand in the call behind which neither the block's end nor another call stood, now that it is known."""
+        """Add the call that neither the block's end nor another call followed, now that its end is known."""
         draft, self._held = self._held, None
         if draft is not None:
             self._scan.drafts.append(draft if goes_on else self._without_end(draft))
 
     def _hand_in_junk(self) -> None:
-        """Report what stands before a call in its block, now that it is known to be one."""
+        """Report the text before a call in its block, now that the call is certain."""
         if self._junk is not None:
             self._scan.drafts.append(self._junk)
             self._start, self._junk = self._junk.end, None
@@ -87,11 +87,11 @@ class Block:
         return draft.cut(f"{missing}; {draft.reason}" if draft.reason else missing)
 
     def _enter_call(self, source: Source, call: Call) -> int:
-        """Return where a call's parameters begin; -1 where no call stands. Raises IncompleteError."""
+        """Return where a call's parameters begin; -1 if there is no call. Raises IncompleteError."""
         if self._slip is None:
             begin = -1
             if source.sees(self._dialect.call.opening, self._at):
-                # Behind other text, the mark of the block may have been text too.
+                # After other text, the mark of the block may have been text too.
                 begin = enter_call(source, call, self._is_marked and self._junk is None)
             if begin >= 0 and self._is_shown(call):
                 return -1
@@ -104,7 +104,7 @@ class Block:
         return begin
 
     def _is_shown(self, call: Call) -> bool:
-        """Whether a tag that closes itself stands behind a quote or in a code fence: an answer shows it."""
+        """Whether a self-closing tag is after a quote or in a code fence, as in an answer that shows one."""
         is_bare = self._end < 0 and (self._junk is not None or not self._is_marked)
         return (
             is_bare
@@ -115,7 +115,7 @@ class Block:
         )
 
     def _is_named(self, source: Source, slip: SlipReader) -> bool:
-        """Whether the mark that would begin an attempt stands between quotes, as in text that names it."""
+        """Whether the mark that would begin an attempt is between quotes, as in text that names it."""
         if self._end >= 0:
             return False
         start, text, dialect = self._start, source.text, self._dialect
@@ -126,7 +126,7 @@ class Block:
         return any(self._scan.is_quoted(start, end) for end in ends)
 
     def _report(self, source: Source, slip: SlipReader) -> bool:
-        """Hand in what no call could be read of, and go on behind it; return False where it is prose."""
+        """Add an unreadable call as an attempt and continue after it; return False if it is prose."""
         dialect, tools = self._dialect, self._scan.tools
         if self._is_named(source, slip):
             return False
@@ -135,7 +135,7 @@ class Block:
             glued = split_glued(dialect, source.text[slip.at : slip.close], tools) if dialect.is_block else None
             if glued is not None:
                 draft = self._parser.draft_glued(draft, *glued, tools)
-            # Where the block has no end, it is not looked for again behind each of its calls.
+            # If the block has no end, the end is not searched again after each of its calls.
             is_over = not self._is_marked or slip.is_early or source.text.startswith(dialect.block_closes, slip.close)
             end, at, _, _ = (slip.end, -1, True, False) if is_over else _leave(source, slip.end, dialect)
         elif slip.next_call >= 0 and self._is_marked and self._junk is None:
@@ -158,12 +158,12 @@ class Block:
         try:
             self._parser.read_body(source, call, self._body)
         except IncompleteError as incomplete:
-            # Every mark of these formats ends so, and inside a call nothing else is waited for.
+            # Every mark of these formats ends with this character, and a call waits for nothing else.
             incomplete.wakes = ">"
             raise
 
     def _leave(self, source: Source, call: Call) -> None:
-        """Hand in a call that is read, and go on to the next."""
+        """Add a call that was read, and continue with the next."""
         parser, dialect = self._parser, self._dialect
         end, at, is_closed, is_followed = call.end, -1, False, False
         if not call.is_cut:
@@ -178,7 +178,7 @@ class Block:
             draft = draft if glued is None else parser.draft_glued(draft, *glued, call.tools)
         if parser.wraps:
             draft.start, draft.end = self._start, end
-        # Without marks around the calls, what follows belongs to none; and a call that is nothing is the last.
+        # Without marks around the calls, the text that follows belongs to no call; a failed call is the last.
         self._at = at if (self._is_marked or is_followed) and end > draft.start else -1
         self._start = self._at
         if not self._is_marked or is_closed or is_followed or not draft.is_good:
@@ -190,9 +190,9 @@ class Block:
 
 
 def pass_repeated_end(source: Source, end: int, dialect: Dialect) -> int:
-    """Return where a block ends, behind a closing mark that stands there twice. Raises IncompleteError.
+    """Return where a block ends, after duplicate closing marks. Raises IncompleteError.
 
-    Its calls are handed in before, as nothing of what they say is in doubt.
+    Its calls are added before, because their content is certain.
     """
     marks = dialect.block_closes or (dialect.call_close,)
     closing = next((mark for mark in marks if end > 0 and source.text.endswith(mark, 0, end)), None)
@@ -202,7 +202,7 @@ def pass_repeated_end(source: Source, end: int, dialect: Dialect) -> int:
 
 
 def _enter(source: Source, at: int, dialect: Dialect) -> tuple[int, bool]:
-    """Pass the block's opening mark, which may be doubled (vllm PR 20474), and what stands before a call's tag."""
+    """Skip the block's opening mark, which may be doubled (vllm PR 20474), and the text before a call's tag."""
     is_in_block = False
     for opening, _ in dialect.blocks:
         if source.sees(opening, at):
@@ -215,7 +215,7 @@ def _enter(source: Source, at: int, dialect: Dialect) -> tuple[int, bool]:
 
 
 def _slip_of(source: Source, dialect: Dialect, at: int, *, is_marked: bool) -> SlipReader:
-    """Return a reader for what stands where no call could be read, from the call's opening mark or in its place."""
+    """Return a reader for text where no call could be read, from the call's opening mark or in its place."""
     tag_at = at if source.sees_any(dialect.call_openers, at) else -1
     closers = dialect.block_closes
     if not is_marked or (dialect.is_block and tag_at >= 0):
@@ -228,16 +228,16 @@ def _slip_of(source: Source, dialect: Dialect, at: int, *, is_marked: bool) -> S
 
 
 def _pass_repeated(source: Source, call: Call) -> int:
-    """Return where a call has ended, behind a closing mark that stands there twice."""
+    """Return where a call ends, after duplicate closing marks."""
     end, closing = call.end, call.dialect.call_close
     while call.is_closed and call.dialect.blocks and source.sees(closing, after := source.space(end)):
         end = after + len(closing)
-        call.repair(f"the closing {closing} stands there twice")
+        call.repair(f"the closing {closing} appears twice")
     return end
 
 
 def _may_be_glued(call: Call) -> bool:
-    """Whether a parameter may lack its opening mark: something could not be read, or a value holds another's end."""
+    """Whether an opening mark may be missing: text was unreadable, or a value contains another closing mark."""
     if not (call.dialect.is_block and call.is_closed):
         return False
     closing = call.dialect.parameter_close
@@ -251,10 +251,7 @@ def _pass_prefix(source: Source, at: int, dialect: Dialect) -> int:
 
 
 def _leave(source: Source, end: int, dialect: Dialect) -> tuple[int, int, bool, bool]:
-    """Return where a call and its block have ended, what follows in the block or -1, if it closed, if a call follows.
-
-    What follows is the next call's tag, or text that is none.
-    """
+    """Return where a call and its block end, where the rest is (or -1), if it is closed, and if a call follows."""
     after = source.space(end)
     while dialect.suffix and source.sees(dialect.suffix, after):
         end = after + len(dialect.suffix)

@@ -1,4 +1,4 @@
-"""What is read of a call: its name and parameters, and where and how it ended."""
+"""The state of reading a call: its name and parameters, and where and how it ended."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.markup.dialect import Dialect
 
 Parameter = tuple[str, str, str, bool]
-"""A parameter as it stood: name, attribute, text, and whether its own closing mark was there.
-
-A plain tuple: messages are made of them, and nothing is cheaper to make.
+"""A parameter as written: name, attribute, text, and whether its closing mark was there. A plain tuple, because nothing
+is cheaper to create.
 """
 
 
 class Call:
-    """A call in the making, good or bad; what has been read of it stays when more text has to be waited for.
+    """An unfinished call, good or bad; it keeps what has been read while waiting for more text.
 
-    `at` is how far its parameters are read for sure, `given` their names, `reading` what its reader remembers. When
-    `is_read`, `end` is where the call has ended: behind its closing mark if it `is_closed`; `is_cut` if it never
-    ends. `doubt` says which value may have swallowed a parameter, `junk` is text that stood where a parameter was
-    wanted, `slip` what is wrong with the call's own tag, and `repairs` says what the model wrote otherwise than it
-    should, where what it meant is beyond doubt.
+    `at` is how far its parameters are certain, `given` their names, `reading` the state of its reader. When `is_read`,
+    `end` is where the call ends: after its closing mark if it `is_closed`; `is_cut` if it never ends. `doubt` says
+    which value may contain a swallowed parameter, `junk` is text in place of a parameter, `slip` says what is wrong
+    with the call's own tag, and `repairs` lists mistakes of the model whose meaning is certain.
     """
 
     __slots__ = (
@@ -60,23 +58,23 @@ class Call:
         self.is_read = self.is_closed = self.is_cut = False
 
     def finish(self, end: int, *, is_closed: bool = False, is_cut: bool = False) -> None:
-        """Say where the call has ended, and how."""
+        """Set where and how the call ended."""
         self.end = end
         self.is_closed = is_closed
         self.is_cut = is_cut
         self.is_read = True
 
     def fail(self, status: AttemptStatus, reason: str) -> None:
-        """Say what is wrong with it."""
+        """Set what is wrong with it."""
         self.status = status
         self.reason = reason
 
     def repair_end(self, name: str) -> None:
-        """Note that the closing mark of a parameter stands there more than once."""
-        self.repair(f"{name.strip()}: its closing mark stands there twice")
+        """Note that the closing mark of a parameter appears more than once."""
+        self.repair(f"{name.strip()}: its closing mark appears twice")
 
     def repair(self, told: str) -> None:
-        """Note once what was written otherwise than it should be."""
+        """Note a mistake, once."""
         if told not in self.repairs:
             self.repairs.append(told)
 

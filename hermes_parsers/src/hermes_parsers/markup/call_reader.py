@@ -1,4 +1,4 @@
-"""One call of tagged parameters: whether it is one, and what is wrong with it."""
+"""Read one call of tagged parameters: decide whether it is a call, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hermes_parsers.markup.source import IncompleteError, Source
 from hermes_parsers.schemas import known_names
 
 _MAX_JUNK: Final = 200
-"""So much other text may stand between a call's opening tag and its parameters before all of it counts as prose."""
+"""The maximum length of other text between a call's opening tag and its parameters; with more, all of it counts as
+prose.
+"""
 
 
 def enter_call(source: Source, call: Call, is_in_block: bool) -> int:  # noqa: FBT001 - waited for with its arguments
@@ -26,7 +28,7 @@ def enter_call(source: Source, call: Call, is_in_block: bool) -> int:  # noqa: F
     call.name = tag[1].strip()
     begin = source.space(tag.end())
     if dialect.call.closes_itself(tag):
-        # Where a name has no quotes around it, the slash is read as its last character.
+        # If a name has no quotes around it, the slash is read as its last character.
         call.name = call.name.removesuffix("/").strip()
         call.repair(f"{tag[0].strip()!r:.80} closes itself")
         has_body = _has_body(source, dialect, begin)
@@ -43,7 +45,7 @@ def enter_call(source: Source, call: Call, is_in_block: bool) -> int:  # noqa: F
 
 
 def _is_meant(source: Source, call: Call, begin: int) -> bool:
-    """Whether a tag that closes itself, without a block around it, is a call: XML in an answer looks the same."""
+    """Whether a self-closing tag without a block around it is a call: XML in an answer looks the same."""
     if not call.dialect.is_common:
         return True
     known = known_names(call.tools) if call.tools else None
@@ -51,8 +53,8 @@ def _is_meant(source: Source, call: Call, begin: int) -> bool:
 
 
 def _has_body(source: Source, dialect: Dialect, begin: int) -> bool:
-    """Whether parameters, or the closing mark, follow a tag that closes itself."""
-    # Nested parameters begin as every other mark does.
+    """Whether parameters or the closing mark follow a self-closing tag."""
+    # Nested parameters begin like every other mark.
     return source.sees_one((dialect.call_close,) if dialect.element else dialect.body_marks, begin)
 
 
@@ -62,21 +64,22 @@ def _is_cut_body(source: Source, dialect: Dialect, begin: int) -> bool:
 
 
 def _enter_without_body(source: Source, call: Call, begin: int, is_in_block: bool) -> int:  # noqa: FBT001 - as above
-    """Read a call that no parameter follows at `begin`: its end is missing, something else stands there, or prose."""
+    """Read a call without a parameter at `begin`: its end is missing, other text is there, or it is prose."""
     dialect = call.dialect
     if _is_followed_by_a_call(source, call, begin, is_in_block):
         call.finish(begin)
         return begin
-    # Without marks around calls, an object is enough to tell a slip from prose.
+    # Without marks around calls, an object is enough to distinguish a slip from prose.
     if is_in_block or (not dialect.blocks and source.text[begin] == "{"):
         return _without_body(source, call, begin)
     return _cut(source, call) if source.is_cut_mark(dialect.body_marks, begin) else -1
 
 
 def _is_followed_by_a_call(source: Source, call: Call, begin: int, is_in_block: bool) -> bool:  # noqa: FBT001 - as above
-    """Whether the call has no parameters and its end is missing: the mark behind it, or the next call, stands here.
+    """Whether the call has no parameters and no end: the mark after it, or the next call, begins here.
 
-    Without marks around both, two tags in a row may be prose; a known name, or the next call's body, shows that not.
+    Without marks around both, two tags in a row may be prose; a known name or the next call's body shows that they are
+    not.
     """
     dialect = call.dialect
     if dialect.suffix and source.sees(dialect.suffix, begin):
@@ -98,7 +101,7 @@ def _cut(source: Source, call: Call) -> int:
 
 
 def _without_body(source: Source, call: Call, begin: int) -> int:
-    """Judge a tag that no parameter follows: the block's end, a slip before the parameters, or prose."""
+    """Classify a tag that no parameter follows: the block's end, a slip before the parameters, or prose."""
     text, dialect = source.text, call.dialect
     if source.sees_any(dialect.block_closes, begin):
         call.finish(begin)
@@ -113,16 +116,16 @@ def _without_body(source: Source, call: Call, begin: int) -> int:
     if token.lastgroup not in {"open", "close", "end"}:
         return -1
     junk = text[begin : token.start()].strip()
-    call.fail(AttemptStatus.INVALID_JSON, f"wanted a parameter behind the call's tag, found {junk!r:.80}")
+    call.fail(AttemptStatus.INVALID_JSON, f"expected a parameter after the call's tag, got {junk!r:.80}")
     return token.start()
 
 
 def judge(call: Call, size: int) -> None:
-    """Say how a call went that has been read to its end, in a text of this size."""
+    """Set the result of a call that has been read to its end, in a text of this size."""
     doubled = call.dialect.parameter.doubled
     for name, attribute, *_ in call.parameters if doubled else ():
         if attribute.startswith(doubled):
-            call.repair(f"{name.strip()}: {doubled} stands there twice")
+            call.repair(f"{name.strip()}: {doubled} appears twice")
     if call.status is AttemptStatus.OK:
         _judge(call, size)
     if call.repairs and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED}:
@@ -137,7 +140,7 @@ def _judge(call: Call, size: int) -> None:
     elif call.is_cut:
         call.fail(AttemptStatus.INVALID_JSON, "another call begins before this one ends")
     elif call.junk and _is_broken(call):
-        call.fail(AttemptStatus.INVALID_JSON, f"wanted a parameter, found {call.junk!r:.80}")
+        call.fail(AttemptStatus.INVALID_JSON, f"expected a parameter, got {call.junk!r:.80}")
     elif any(not name.strip() for name, *_ in call.parameters):
         call.fail(AttemptStatus.INVALID_JSON, "a parameter has no name")
     else:
@@ -147,7 +150,7 @@ def _judge(call: Call, size: int) -> None:
 
 
 def _is_broken(call: Call) -> bool:
-    """Whether a parameter could not be read: a call without it would not be what the model meant."""
+    """Whether a parameter is unreadable: without it, the call would not be what the model meant."""
     marks = (call.dialect.parameter.opening, call.dialect.parameter_close)
     return not call.parameters or any(mark in call.junk for mark in marks)
 
@@ -166,7 +169,7 @@ def _notes(call: Call, dialect: Dialect) -> list[str]:
         if not is_closed:
             notes.append(f"{name}: its closing mark is missing")
         elif dialect.parameter_close in text and not dialect.element:
-            notes.append(f"{name}: a closing mark inside the value was taken as text")
+            notes.append(f"{name}: a closing mark inside the value was read as text")
         elif dialect.parameter.opening in text and not dialect.element:
-            notes.append(f"{name}: an opening mark inside the value was taken as text")
+            notes.append(f"{name}: an opening mark inside the value was read as text")
     return notes

@@ -1,4 +1,4 @@
-"""What a dialect of tagged parameters looks like, as data."""
+"""The marks of a dialect of tagged parameters, as data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ATTRIBUTES: Final = re.compile(r"([^<>\n]*)")
 
 
 class Dialect:
-    """The marks of a format; `blocks` are the pairs that may stand around one or more calls.
+    """The marks of a format; `blocks` are the pairs of marks around one or more calls.
 
     Args:
         call: The tag that opens a call.
@@ -35,12 +35,12 @@ class Dialect:
         parameter: The tag that opens a parameter.
         parameter_close: The mark that ends its value.
         blocks: Opening and closing marks around calls; the first pair is the one to write.
-        prefix: What stands before each call's tag.
-        suffix: What stands behind each call's end.
-        other_bodies: What else a call may begin with, where a family's reader knows more than parameters.
-        element: A pattern for a usual parameter, its name and its text, where values may be tags in turn.
-        own_lines: Whether the template gives each parameter's tag a line of its own.
-        is_common: Whether other text has a tag like the call's as well, as XML and code do.
+        prefix: The text before each call's tag.
+        suffix: The text after each call's end.
+        other_bodies: Other beginnings of a call's body, if a family's reader knows more than parameters.
+        element: A pattern for a usual parameter, its name and its text, if values may contain tags.
+        own_lines: Whether the template puts each parameter's tag on a separate line.
+        is_common: Whether other text, such as XML or code, has tags like the call's.
     """
 
     __slots__ = (
@@ -89,13 +89,13 @@ class Dialect:
         self.suffix = suffix
         self.element = element
         self.is_block = call.opening.endswith(">") and not element
-        """Whether the call's own opening mark is one that could stand around it as well."""
+        """Whether the call's opening mark could also be one of a block."""
         self.word = "" if self.is_block else re.split("[ =]", call.opening[1:])[0]
         inner = (
             (parameter.opening, call_close) if self.is_block else (f"<{self.word}", call.opening[1:], parameter.opening)
         )
         self.slips = inner
-        """What a call with a slip in its tag, or without it, begins with."""
+        """The beginnings of a call with a slip in its tag, or without its tag."""
         self.own_lines = own_lines
         self.is_common = is_common
         within = {
@@ -106,22 +106,22 @@ class Dialect:
         }
         around = {"block": tuple(dict.fromkeys(opening for opening, _ in blocks)), "block_end": self.block_closes}
         self.body_marks = (parameter.opening, call_close, *other_bodies)
-        # A prefix is a mark and words; the mark is enough to see that a call is meant.
+        # A prefix is a mark and words; the mark alone shows that a call is meant.
         self.call_openers = (prefix[: prefix.find(">") + 1], call.opening) if prefix else (call.opening,)
-        """The marks that may begin a call in its block, and without one."""
+        """The marks that may begin a call, in a block or without one."""
         self.openers = tuple(dict.fromkeys((*(mark for mark, _ in blocks), *self.call_openers)))
         """The marks that may begin a block, or a call without one."""
         self.tokens = _any_of(within | around).finditer
 
     def has_call_marks(self, value: str) -> bool:
-        """Whether a call's tag or closing mark stands in a value."""
+        """Whether a value contains a call's tag or closing mark."""
         return self.call_close in value or self.call.opening in value
 
 
 def invoke_dialect(
     mark: str, blocks: tuple[tuple[str, str], ...], *, own_lines: bool = True, prefix: str = "", suffix: str = ""
 ) -> Dialect:
-    """Return the dialect of `<invoke name="…">` and `<parameter name="…">` with a mark of the model in each tag."""
+    """Return the dialect of `<invoke name="…">` and `<parameter name="…">` with the model's mark in each tag."""
     return Dialect(
         Tag(f"<{mark}invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
         f"</{mark}invoke>",
@@ -136,7 +136,7 @@ def invoke_dialect(
 
 
 def _any_of(kinds: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
-    """Return a pattern of marks by kind; what all begin with stands first, which the search then skips to."""
+    """Return a pattern of marks by kind; their common beginning comes first, so the search can skip to it."""
     shared = _common_prefix([mark for marks in kinds.values() for mark in marks])
     groups = []
     for kind, marks in kinds.items():

@@ -1,7 +1,7 @@
-"""The usual case at one go: a block of well-formed calls that is wholly there.
+"""The fast path for the usual case: a complete block of well-formed calls.
 
-It takes only what the careful reading (`markup.call_reader`, `markup.values`) would take in the same way, and nothing
-at all where anything is unusual: the suite compares both for every way of cutting a text.
+It accepts only blocks that the slow path (`markup.call_reader`, `markup.values`) reads in the same way, and nothing
+unusual: the suite compares both for every way of cutting a text.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class QuickReader:
         call = f"{prefix}({dialect.call.pattern}){_SPACE}"
         self._head = re.compile(f"{_any_of([opening for opening, _ in dialect.blocks])}{_SPACE}{call}").match
         self._next = re.compile(f"{_SPACE}{call}").match
-        # What is no parameter is found as well, as one without a name, so that nothing between them is passed over.
+        # Text that is not a parameter also matches, as one without a name, so that no text between them is skipped.
         self._parameters = re.compile(rf"{dialect.element or _parameter(dialect)}{_SPACE}|[\s\S]+").findall
         suffix = f"(?:{_SPACE}{re.escape(dialect.suffix)})?" if dialect.suffix else ""
         self._after = re.compile(f"{suffix}{_SPACE}{_any_of(dialect.block_closes)}").match
 
     def read(self, text: str, at: int, *, is_single: bool) -> tuple[list[QuickCall], int] | None:
-        """Return the calls of the block that begins at `at`, and its end; None where it has to be read with care."""
+        """Return the calls of the block that begins at `at`, and its end; None leaves it to the slow path."""
         head = self._head(text, at)
         calls: list[QuickCall] = []
         while head is not None:
             begin = head.end()
-            # Not beyond the next call: where one lacks its mark, no text is looked at for two.
+            # Not beyond the next call, so that no text is searched twice if a call lacks its mark.
             limit = text.find(self._opening, begin)
             end = text.find(self._close, begin, limit) if limit >= 0 else text.find(self._close, begin)
             if end < 0:
                 return None
             parameters = self._parameters(text, begin, end)
             if self._is_nesting:
-                # What an element's value is made of has no place here.
+                # The parts of an element's value do not belong here.
                 parameters = [parameter[:2] for parameter in parameters]
             name = head[2].strip()
             names = {parameter[0] for parameter in parameters}

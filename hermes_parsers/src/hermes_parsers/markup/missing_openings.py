@@ -1,4 +1,4 @@
-"""Calls in which a parameter lacks its opening mark: `<tool_call>fa</arg_key><arg_value>1</arg_value></tool_call>`."""
+"""Read calls with missing opening marks: `<tool_call>fa</arg_key><arg_value>1</arg_value></tool_call>`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _BLANKS: Final = " \t\n\r"
 
 
 def split_glued(dialect: Dialect, text: str, tools: Any) -> tuple[str, list[Parameter]] | None:
-    """Return the name and parameters that stand between a call's marks, where only one tool can be meant.
+    """Return the name and parameters between a call's marks, if only one tool can be meant.
 
-    Its name has to stand in front, all else has to be its declared parameters, each once and with its closing mark.
+    The tool's name must come first; everything else must be its declared parameters, each once and with its closing
+    mark.
     """
     known = known_names(tools) if tools else None
     text = text.strip(_BLANKS)

@@ -1,4 +1,4 @@
-"""The nested reading: tags inside a value that come out even belong to the value."""
+"""The nested reading: balanced tags inside a value belong to the value."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hermes_parsers.markup.swallowed_parameters import is_enclosed
 
 _MAX_CALLS: Final = 8
 _MAX_DEPTH: Final = 1
-"""A value holding more calls is read flat: otherwise each call left open would be searched to the text's end."""
+"""A value with more calls is read flat: otherwise the search would go to the end of the text for each unclosed call."""
 
 
 class NestedReading:
-    """Counts the parameters, and the calls inside a value, that are open; goes on where it was when text has come.
+    """Counts the open parameters, and the open calls inside a value; resumes when more text has arrived.
 
-    After `read`, `end` is where the call's closing mark stands, or what stands in its place when it is not
-    `is_closed`, or -1; with `is_uneven`, the tags did not come out even and the parameters are not to be used; with
-    `has_repeated`, one was given before. `doubled` names those whose closing mark stands there twice. `flat_at` is how
-    far the flat reading has looked, which follows when there is no end.
+    After `read`, `end` is the place of the call's closing mark, or of the text in its place if not `is_closed`, or -1;
+    with `is_uneven`, the tags are unbalanced and the parameters must not be used; with `has_repeated`, a parameter was
+    given before. `doubled` names those with a duplicate closing mark. `flat_at` is how far the flat reading has
+    searched, which follows if there is no end.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class NestedReading:
         self.is_uneven = False
 
     def read(self, source: Source) -> bool:
-        """Read to the call's end; return False where none is found that comes out even. Raises IncompleteError."""
+        """Read to the call's end; return False if no balanced end is found. Raises IncompleteError."""
         self._source = source
         if not self.is_uneven:
             for token in self._dialect.tokens(source.text, self._at):
@@ -83,7 +83,7 @@ class NestedReading:
         return self.end >= 0
 
     def _take(self, kind: str, start: int, end: int) -> bool:
-        """Take the next mark; return whether the reading is over."""
+        """Consume the next mark; return whether reading is complete."""
         if kind == "open":
             return self._open(start)
         if kind == "close":
@@ -107,7 +107,7 @@ class NestedReading:
         return False
 
     def _is_next(self, tag: re.Match[str], name: str) -> bool:
-        """Whether a tag outside of any other begins a parameter: it stands behind the last one, or is expected."""
+        """Whether a tag outside any other begins a parameter: it follows the last one, or is expected."""
         text, start = self._source.text, tag.start()
         if self._tag is None or not text[self._free : start].strip():
             return True
@@ -119,13 +119,13 @@ class NestedReading:
         if self._calls:
             return False
         if self._tag is None:
-            # A value whose tag could not be read.
+            # A value with an unreadable tag.
             self.junk = self.junk or self._source.text[self._free : start].strip() or self._dialect.parameter_close
         is_stray = self._depth == 0
         self._has_stray = self._has_stray or is_stray
         self._depth = max(self._depth - 1, 0)
         if self._depth == 0:
-            # Written twice, the mark ends the value at the first; with text between the two, the first is text.
+            # If the mark is written twice, the first ends the value; with text between the two, the first is text.
             self._is_doubled = is_stray and not self._source.text[self._free : start].strip()
             self._last = self._last if self._is_doubled else start
             self._free = start + len(self._dialect.parameter_close)
@@ -154,14 +154,14 @@ class NestedReading:
 
     def _stop(self, at: int, *, is_closed: bool) -> bool:
         self._commit(at)
-        # A parameter given before, and a mark or text too many: it may have stood in a value (predecessor 2.2).
+        # A repeated parameter, and surplus text or marks: it may be part of a value (hermes-agent's rule).
         self.is_uneven = self.is_uneven or (self.has_repeated and (self._has_stray or bool(self.junk)))
         self.end = at
         self.is_closed = is_closed
         return True
 
     def _commit(self, before: int) -> None:
-        """Take the open parameter, and note what stands between its end and the next mark."""
+        """Accept the open parameter, and note the text between its end and the next mark."""
         text = self._source.text
         if self._tag is not None:
             self.parameters.append(parameter_of(self._tag, text[self._tag.end() : self._last]))
@@ -172,7 +172,7 @@ class NestedReading:
 
 
 def is_last_mark(source: Source, dialect: Dialect, at: int, *, or_call: bool) -> bool:
-    """Whether what follows shows that the mark before `at` ended a call: the block's end, or the text's."""
+    """Whether the text after `at` shows that the mark before it ended a call: the end of the block or of the text."""
     at = source.space(at)
     if at == len(source.text):
         return True

@@ -1,4 +1,4 @@
-"""The base of the families with tagged parameters: reading blocks of calls, typing values, writing calls."""
+"""The base class of families with tagged parameters: reads blocks of calls, types values, writes calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hermes_parsers.writing import dumps
 
 
 class MarkupParser(CallReader, ScanningParser):
-    """Reads its dialects; a subclass names them and says how values and calls are written."""
+    """Reads its dialects; a subclass names them and defines how values and calls are written."""
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of calls, or a call without a block."""
@@ -40,7 +40,7 @@ class MarkupParser(CallReader, ScanningParser):
             yield wakes
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read as `read` does, all the text being there."""
+        """Read like `read`, from complete text."""
         dialect = self._dialect(scan.text, at)
         source = Source(scan.text, final=True)
         quick = _quick_reader(dialect).read(scan.text, at, is_single=self.wraps)
@@ -48,7 +48,7 @@ class MarkupParser(CallReader, ScanningParser):
         return pass_repeated_end(source, end, dialect)
 
     def _take(self, scan: Scan, at: int, calls: Sequence[QuickCall], end: int) -> int:
-        """Hand in the calls of a block that was wholly there."""
+        """Add the calls of a complete block."""
         for start, stop, written, found in calls:
             name = self.name_of(written, scan.tools)
             draft = Draft(at, end, AttemptStatus.OK, name) if self.wraps else Draft(start, stop, AttemptStatus.OK, name)
@@ -80,7 +80,7 @@ class MarkupParser(CallReader, ScanningParser):
             return super().render(message)
         reasoning, content, calls = read_message(message)
         text = self.write_reasoning(reasoning) + self.write(content, calls)
-        # Without the tools, what is read back is the text of each value.
+        # Without the tools, each value is read back as its text.
         expected = [self._as_read(call) for call in calls]
         try:
             refuse_unless_same(self.parse(text), reasoning, content, expected)
@@ -90,18 +90,18 @@ class MarkupParser(CallReader, ScanningParser):
         return text
 
     def _tags_in(self, text: str, calls: Sequence[WrittenCall]) -> list[str]:
-        """Return the names in a text's tags where more stand there than were written: values hold some."""
+        """Return the names in a text's tags if there are more than were written: some are inside values."""
         tags = [tag[1].strip() for one in self.dialects if not one.element for tag in one.parameter.find_all(text)]
         return tags if len(tags) > sum(len(call.value) for call in calls) else []
 
     def _refusal(self, calls: Sequence[WrittenCall], error: ValueError) -> ValueError:
-        """Name the value that holds a mark, where that is the cause."""
+        """Name the value that contains a mark, if that is the cause."""
         mark = self.dialects[0].parameter_close
         for call in calls:
             for name, value in call.value.items():
                 if mark in self.write_value(value):
                     return ValueError(
-                        f"the value of {name!r} of {call.name!r} holds {mark!r}, which would end it: {error}"
+                        f"the value of {name!r} of {call.name!r} contains {mark!r}, which would end it: {error}"
                     )
         return error
 
@@ -110,13 +110,13 @@ class MarkupParser(CallReader, ScanningParser):
         return WrittenCall(name=call.name, arguments=call.arguments, value=value, id=call.id)
 
     def read_back(self, value: Any) -> Any:
-        """Return what a written value is read as when nothing is known of its type."""
+        """Return the value as it will be read back without a schema."""
         return self.write_value(value)
 
     def write_value(self, value: Any) -> str:
-        """Write a value: a string as it is, anything else as JSON."""
+        """Write a value: a string unchanged, anything else as JSON."""
         return value if isinstance(value, str) else dumps(value)
 
 
-# One for each dialect of this package, which are few and never change.
+# One per dialect of this package; they are few and never change.
 _quick_reader = lru_cache(maxsize=None)(QuickReader)

@@ -1,4 +1,4 @@
-"""What a family with tagged parameters says of a call that is read: its body, its name and the types of its values."""
+"""The family-specific parts of reading a call with tagged parameters: body, name and types of values."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Schemas = Mapping[str, Any] | None
 
 
 class CallReader(FormatReader):
-    """Makes drafts of calls; a family names its dialects, and says how values are typed."""
+    """Builds drafts of calls; a family names its dialects, and defines how values are typed."""
 
     dialects: ClassVar[tuple[Dialect, ...]] = ()
     wraps: ClassVar[bool] = False
     """Whether the block belongs to its one call; otherwise it is framing around any number of them."""
     declared: ClassVar[Mapping[str, Declared]] = {}
-    """What the text behind the name in a parameter's tag says of its value; without it the schema alone decides."""
+    """Maps the text after the name in a parameter's tag to the value's type; without it only the schema decides."""
     wrappers: ClassVar[tuple[str, ...]] = ()
-    """Names under which a model may have put all its arguments in one object (vllm#41240)."""
+    """Names under which a model may put all its arguments as one object (vllm#41240)."""
 
     def prepare(self) -> None:
-        """See whether the family takes values as they stand, which is quicker."""
+        """Check whether the family uses values unchanged, which is faster."""
         self._is_verbatim = type(self).text_of is CallReader.text_of
         self._is_untyped = not self.declared and not any(dialect.element for dialect in self.dialects)
 
     def _texts(self, found: Sequence[tuple[str, ...]]) -> dict[str, str]:
-        """Return arguments of which nothing is known but their texts."""
+        """Return arguments as texts, without schemas."""
         if self._is_verbatim:
             return {parameter[0]: parameter[-1] for parameter in found}
         text_of = self.text_of
@@ -48,22 +48,22 @@ class CallReader(FormatReader):
         BodyReader(source, call).read(at)
 
     def reads_otherwise(self, source: Source, at: int) -> bool:  # noqa: ARG002 - for families with another form
-        """Whether the call that begins here is none of tagged parameters. Raises IncompleteError."""
+        """Whether the call that begins here has another form than tagged parameters. Raises IncompleteError."""
         return False
 
     def name_of(self, written: str, tools: Any) -> str:  # noqa: ARG002 - for families whose names need the tools
-        """Return the tool's name, of what stands in the call's tag."""
+        """Return the tool's name from the text in the call's tag."""
         return written
 
     def draft(self, call: Call) -> Draft:
-        """Return what is to be said of a call that is read."""
+        """Return the draft of a call that was read."""
         name = self.name_of(call.name, call.tools)
         draft = Draft(call.start, call.end, call.status, name or None, reason=call.reason)
         self._set_arguments(draft, call.parameters, call.tools)
         return draft
 
     def draft_glued(self, draft: Draft, name: str, parameters: Sequence[Parameter], tools: Any) -> Draft:
-        """Return what is to be said of a call in which a parameter lacks its opening mark, in place of a draft."""
+        """Return a draft for a call in which a parameter lacks its opening mark, in place of the given one."""
         missing = f"repaired: an opening {self.dialects[0].parameter.opening} is missing"
         found = Draft(draft.start, draft.end, AttemptStatus.REPAIRED, name, reason=missing)
         self._set_arguments(found, parameters, tools)
@@ -103,7 +103,7 @@ class CallReader(FormatReader):
         return arguments, notes
 
     def _find_declared(self, attributes: str) -> Declared | None:
-        """Return what is said of a value by a tag with more, or other, attributes than the format's own."""
+        """Return the type that a tag with additional or different attributes gives a value."""
         return next((kind for said, kind in self.declared.items() if said.strip() in attributes), None)
 
     def _unwrap(self, arguments: dict[str, Any], schemas: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
@@ -114,12 +114,12 @@ class CallReader(FormatReader):
             value, _ = coerce_text(value, {"type": "object"})
         if not isinstance(value, dict):
             return arguments
-        notes.append(f"the arguments stood inside one parameter {name!r}")
+        notes.append(f"the arguments were inside one parameter {name!r}")
         value, note = coerce_value(value, {"type": "object", "properties": schemas})
         if note:
             notes.append(note)
         return dict(value)
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - called for every parameter
-        """Return a value without what the template writes around it; verbatim unless a family says otherwise."""
+        """Return a value without the template's text around it; unchanged unless a family overrides this."""
         return text if is_closed else text.removesuffix("\n")

@@ -1,7 +1,7 @@
-"""What stands between a format's own marks where a call's tag, or a parameter, is wanted.
+"""Read text between a format's marks where a call's tag or a parameter is expected.
 
-It may be the tag with a slip in it, parameters without a tag, JSON, or anything else. Closed as a block is, it is an
-attempt to call a tool, whatever it says; a mark alone in prose is prose.
+It may be the tag with a slip in it, parameters without a tag, JSON, or anything else. If it is closed like a block, it
+is an attempt to call a tool, whatever it says; a mark alone in prose is prose.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hermes_parsers.markup.source import LONGEST_MARK, IncompleteError, Source
 from hermes_parsers.writing import dumps
 
 _JSON_CALL: Final = re.compile(rf'\[?{SPACES}\{{{SPACES}"(?:name|arguments|parameters|function)"')
-"""What JSON that stands for a call begins with."""
+"""The beginnings of JSON in place of a call."""
 
 
 class SlipReader:
-    """Looks for the end of what begins at `at`, where no call can be read; goes on where it was when text has come.
+    """Finds the end of the text at `at`, where no call can be read; resumes when more text has arrived.
 
-    `closers` are the marks that end it; `tag_at` is where a call's own opening mark stands, if one does. After `read`,
-    `close` and `end` are where the mark that ends it stands (`is_early`: a call's end, for want of the block's), and
-    `next_call` is where another call of the same block begins before that, and `later_call` where one begins behind
-    what need not have been meant as a call; -1 where there is none.
+    `closers` are the marks that end it; `tag_at` is the place of a call's opening mark, if there is one. After `read`,
+    `close` and `end` are start and end of the mark that ends it (`is_early`: a call's end, because the block's is
+    missing), `next_call` is where another call of the same block begins before that, and `later_call` where one begins
+    after text that may not have been meant as a call; -1 if there is none.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ class SlipReader:
         self._ends = _ends(dialect, closers)
         self.at = at
         self._tag_at = tag_at
-        # What is damaged may begin as a whole call does.
+        # Damaged text may begin like a complete call.
         self._looked = max(at, tag_at + 1)
         self._has_looked = False
         self._call_end: tuple[int, int] | None = None
@@ -59,10 +59,10 @@ class SlipReader:
         self.close = self.end = self.next_call = self.later_call = -1
 
     def read(self, source: Source, call: Call) -> int:
-        """Return where the parameters of a call begin whose tag has a slip, or -1. Raises IncompleteError."""
+        """Return where the parameters begin of a call with a slip in its tag, or -1. Raises IncompleteError."""
         for mark in self._ends.finditer(source.text, self._looked):
             if mark.lastgroup in {"call", "opening"}:
-                # What follows is another call's, which this one must not cost.
+                # The text that follows belongs to another call, which must not be lost.
                 if mark.lastgroup == "call" and self._is_meant(source):
                     self.next_call = mark.start()
                 elif mark.lastgroup == "call" and self._call_end is None:
@@ -82,16 +82,16 @@ class SlipReader:
         return self._end_early()
 
     def _end_early(self) -> int:
-        """Take the end of a call for that of the block, which has none; -1, as no parameters begin."""
+        """Use the end of a call as the end of the block, which has none; -1, since no parameters begin."""
         if self._call_end is not None and self.next_call < 0:
             self.close, self.end = self._call_end
             self.is_early = True
         return -1
 
     def _head_before(self, source: Source, mark: int) -> re.Match[str] | None:
-        """Return the tag with a slip that stands before the first mark: it holds none, so that one look is enough."""
+        """Return the tag with a slip before the first mark: it contains no mark, so one search is enough."""
         has_looked, self._has_looked = self._has_looked, True
-        # Nested parameters begin as every mark does, a damaged tag of a call included.
+        # Nested parameters begin like every mark, including a damaged tag of a call.
         tag = self._dialect.call.opening.rpartition("=")[0] if self._dialect.element else ""
         if has_looked or (tag and (self.at == mark or source.text.startswith(tag, self.at))):
             return None
@@ -100,39 +100,39 @@ class SlipReader:
     def _begin(self, head: re.Match[str], call: Call) -> int:
         if head[1]:
             call.name = head[2] or ""
-            call.slip = f"wanted {self._dialect.call.opening}…, found {head[1].strip()!r:.80}"
+            call.slip = f"expected {self._dialect.call.opening}…, got {head[1].strip()!r:.80}"
         return head.end()
 
     def _is_meant(self, source: Source) -> bool:
-        """Whether what stands here can only be a call that went wrong."""
+        """Whether the text here can only be a broken call."""
         at, dialect = self.at, self._dialect
         if self._tag_at >= 0 or (not dialect.element and source.text.startswith(dialect.slips, at)):
             return True
         return _JSON_CALL.match(source.text, at) is not None
 
     def draft(self, source: Source, start: int, *, lenient: bool) -> Draft:
-        """Report what stands here; with repairs, an object with a name and arguments is a call."""
+        """Report the text here as an attempt; with repairs, an object with a name and arguments is a call."""
         following = max(self.next_call, self.later_call)
         stop, end = (self.close, self.end) if self.close >= 0 else (following, following)
         draft = Draft(start, end, AttemptStatus.INVALID_JSON)
-        wanted, at = f"wanted {self._dialect.call.opening}…", self.at
+        wanted, at = f"expected {self._dialect.call.opening}…", self.at
         tag = None if self._dialect.is_block else self._dialect.call.match(source.text, at, stop)
         if tag is not None:
             draft.name = tag[1].strip() or None
-            wanted, at = f"wanted {self._dialect.parameter.opening}… or {self._dialect.call_close}", tag.end()
+            wanted, at = f"expected {self._dialect.parameter.opening}… or {self._dialect.call_close}", tag.end()
         text = source.text[at:stop].strip()
         value, _ = coerce_json(text, None)
         if isinstance(value, dict):
-            draft.reason = f"{wanted}, found a JSON object"
+            draft.reason = f"{wanted}, got a JSON object"
             if tag is None:
                 _take_object(draft, value, lenient=lenient)
         else:
-            draft.reason = f"{wanted}, found {text!r:.80}" if text else f"{wanted}, found nothing"
+            draft.reason = f"{wanted}, got {text!r:.80}" if text else f"{wanted}, got nothing"
         return draft
 
 
 def _take_object(draft: Draft, value: dict[str, Any], *, lenient: bool) -> None:
-    """Take a name and arguments from an object that stands for a call."""
+    """Take name and arguments from an object in place of a call."""
     name, arguments = value.get("name"), _arguments(value)
     draft.name = name if isinstance(name, str) and name else None
     if arguments is not None:
@@ -150,7 +150,7 @@ def _arguments(value: dict[str, Any]) -> dict[str, Any] | None:
 
 @cache
 def _ends(dialect: Dialect, closers: tuple[str, ...]) -> re.Pattern[str]:
-    """Return a pattern for what ends a block, or one of its calls, or begins another."""
+    """Return a pattern for the end of a block or of one of its calls, or the beginning of another call."""
     groups = {"call": dialect.call_openers, "opening": (opening for opening, _ in dialect.blocks), "closing": closers}
     named = [f"(?P<{kind}>{marks})" for kind, some in groups.items() if (marks := "|".join(map(re.escape, some)))]
     ends = "|".join(map(re.escape, filter(None, (dialect.suffix, dialect.call_close))))
@@ -159,7 +159,7 @@ def _ends(dialect: Dialect, closers: tuple[str, ...]) -> re.Pattern[str]:
 
 @cache
 def _head(dialect: Dialect) -> re.Pattern[str]:
-    """Return a pattern for a call's tag with a slip, if there is one at all, as the whole and its name."""
+    """Return a pattern for an optional call's tag with a slip; its groups are the tag and the name."""
     follows = "|".join(map(re.escape, (dialect.parameter.opening, dialect.call_close)))
     if dialect.is_block:
         return re.compile(f"()()(?={follows})")
@@ -169,7 +169,7 @@ def _head(dialect: Dialect) -> re.Pattern[str]:
 
 
 def note_slip(call: Call, *, lenient: bool) -> None:
-    """Say of a call that is judged what its tag's slip makes of it."""
+    """Set the result of a call whose tag has a slip."""
     if call.slip and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED, AttemptStatus.REPAIRED}:
         is_repaired = lenient and call.name
         reason = f"{call.slip}; {call.reason}" if call.reason else call.slip

@@ -1,4 +1,4 @@
-"""Text whose end may not be known yet, and tags with a name in them."""
+"""Text that may still grow, and tags with a name in them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SPACES: Final = re.compile(r"\s*")
 
 
 class IncompleteError(Exception):
-    """More text could change the decision; `wakes` is the mark that would have to come, "" for any text.
+    """More text could change the decision; `wakes` is the mark to wait for, "" for any text.
 
-    Readers of this package are plain functions of the text so far. They are called again when more has come, and
-    raise this where they would otherwise have to look at the text's end. Control flow, never seen by callers.
+    Readers of this package are plain functions of the text so far. They are called again when more has arrived, and
+    raise this instead of looking at the end of the text. Control flow only; callers never see it.
     """
 
     def __init__(self, wakes: str = "") -> None:
@@ -31,12 +31,12 @@ class IncompleteError(Exception):
 
 
 class Tag:
-    """An opening tag: literal pieces and patterns in turn; the first group is the name, the second an attribute.
+    """An opening tag: alternating literals and patterns; the first group is the name, the second an attribute.
 
     `optional` is a literal that may follow. Every pattern is a run of characters of one class, so matching is linear
-    and its unfinished forms are known. `unpadded` is the pattern for a name without space around it, `rest` the one
-    for what follows the opening, and `self_close` what the tag of an element without content ends with, "" for none.
-    `doubled` is a mark inside that may stand there twice, the second one in the attribute; "" for none.
+    and its unfinished forms are known. `unpadded` is the pattern for a name without space around it, `rest` the one for
+    the text after the opening, and `self_close` the end of a tag without content, "" for none. `doubled` is a mark
+    inside that may appear twice, the second time in the attribute; "" for none.
     """
 
     __slots__ = (
@@ -74,18 +74,18 @@ class Tag:
         self.partial: Match = re.compile("|".join(unfinished if optional else unfinished[:-1])).match
 
     def closes_itself(self, found: re.Match[str]) -> bool:
-        """Whether a tag of this kind that was found says that nothing belongs to it (`<invoke name="f"/>`)."""
+        """Whether a match of this tag is self-closing (`<invoke name="f"/>`)."""
         return bool(self.self_close) and found[0].endswith(self.self_close)
 
 
 class KeyTag(Tag):
-    """A key between two marks, of which the closing one may stand there twice, and the mark that opens its value.
+    """A key between two marks (the closing one may appear twice), and the mark that opens its value.
 
     Args:
         opening: What opens the key.
         closing: What closes it.
         value: What opens the value.
-        kind: Marks around a type that may stand before that.
+        kind: Marks around an optional type before that.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ class KeyTag(Tag):
         super().__init__(*head, re.compile(rf"((?:{re.escape(closing)}\s*)?{said})"), value)
         self.doubled = closing
         self.unpadded = strict.unpadded
-        # A mark that is cut off is a beginning of neither of the two pieces around it.
+        # A mark that is cut off does not begin either of the two pieces around it.
         forms = [Tag(*head, *more, *between, value) for more in ((), again) for between in dict.fromkeys(((), typed))]
         self.partial = lambda text, at: next(filter(None, (form.partial(text, at) for form in forms)), None)
 
@@ -108,9 +108,9 @@ def _whole(piece: str | re.Pattern[str]) -> str:
 
 
 def text_without(*marks: str) -> str:
-    """Return a pattern for text without any of some marks, which all begin with the same character.
+    """Return a pattern for text without certain marks, which all begin with the same character.
 
-    It gives up on text that holds that character too often, since a regular expression keeps its place at each.
+    It does not match text with too many of that character, because a regular expression stores a position for each.
     """
     first = re.escape(marks[0][0])
     rests = "|".join(re.escape(mark[1:]) for mark in marks)
@@ -118,7 +118,7 @@ def text_without(*marks: str) -> str:
 
 
 def beginnings(literal: str) -> str:
-    """Return a pattern of all that a literal may begin with, itself excepted and the empty text included."""
+    """Return a pattern of all proper prefixes of a literal, including the empty one."""
     pattern = ""
     for char in reversed(literal[:-1]):
         pattern = f"(?:{re.escape(char)}{pattern})?"
@@ -126,7 +126,7 @@ def beginnings(literal: str) -> str:
 
 
 class Source:
-    """The text so far, and whether more can come."""
+    """The text so far, and whether more can arrive."""
 
     __slots__ = ("final", "text")
 
@@ -135,14 +135,14 @@ class Source:
         self.final = final
 
     def space(self, at: int) -> int:
-        """Return the place of the next character that is no space, or the end of the final text."""
+        """Return the place of the next character that is not white space, or the end of the final text."""
         end = SPACE(self.text, at).end()  # type: ignore[union-attr]  # the pattern matches everywhere
         if end == len(self.text) and not self.final:
             raise IncompleteError
         return end
 
     def sees(self, mark: str, at: int) -> bool:
-        """Whether a mark stands here."""
+        """Whether a mark begins here."""
         if self.text.startswith(mark, at):
             return True
         if not self.final and len(self.text) - at < len(mark) and mark.startswith(self.text[at:]):
@@ -150,7 +150,7 @@ class Source:
         return False
 
     def sees_one(self, marks: tuple[str, ...], at: int) -> bool:
-        """Whether one of several marks stands here."""
+        """Whether one of several marks begins here."""
         if self.text.startswith(marks, at):
             return True
         return not self.final and self.sees_any(marks, at) is not None
@@ -163,11 +163,11 @@ class Source:
         return any(mark.startswith(rest) for mark in marks)
 
     def sees_any(self, marks: tuple[str, ...], at: int) -> str | None:
-        """Return the mark that stands here."""
+        """Return the mark that begins here."""
         return next((mark for mark in marks if self.sees(mark, at)), None)
 
     def tag(self, tag: Tag, at: int) -> re.Match[str] | None:
-        """Return the tag that stands here."""
+        """Return the tag that begins here."""
         found = tag.match(self.text, at)
         if self.final or (found is not None and not tag.optional):
             return found
@@ -180,6 +180,6 @@ class Source:
         if not self.final or not self.text.startswith(tag.opening, at) or tag.partial(self.text, at) is None:
             return False
         name = _NAME_END.split(self.text[at + len(tag.opening) :].lstrip("\n\"'"), maxsplit=1)[0]
-        # A mark that is whole may be the last word of a sentence about it.
+        # A complete mark may be the last word of a sentence about it.
         is_named = not tag.opening.endswith(">") or _LETTER.search(name) is not None
         return is_named and _BLANK.search(name) is None

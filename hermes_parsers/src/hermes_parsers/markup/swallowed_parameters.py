@@ -1,4 +1,4 @@
-"""Whether a value may hold a parameter of its own call, whose tag was taken as text."""
+"""Detect values that may contain a parameter of the same call, whose tag was read as text."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _BEHIND_WORDS: Final = frozenset(" \t\"'`)]},.;:|>*_")
 
 
 def is_enclosed(tag: re.Match[str]) -> bool:
-    """Whether a tag stands between two quotes or brackets, as one does that is only named."""
+    """Whether a tag is between two quotes or brackets, like one that is only mentioned."""
     text, start, end = tag.string, tag.start(), tag.end()
     return start > 0 and text[start - 1] + text[end : end + 1] in _PAIRS
 
 
 def is_among_words(tag: re.Match[str]) -> bool:
-    """Whether a tag stands in its line as words do; a value would begin right behind it, or on the next line."""
+    """Whether a tag is among words of a line; otherwise a value would begin right after it, or on the next line."""
     text, start, end = tag.string, tag.start(), tag.end()
     return start > 0 and text[start - 1] in _BEFORE_WORDS and text[end : end + 1] in _BEHIND_WORDS
 
 
 def doubt_about(call: Call, known: Collection[str] | None) -> str:
-    """Say which value holds a tag that may be a parameter's, so that one closing mark would be missing; "" for none.
+    """Say which value contains a tag that may begin a parameter, so that a closing mark would be missing.
 
-    `known` are the names of the tool's parameters, None where they are not known.
+    "" for none. `known` are the names of the tool's parameters, None if unknown.
     """
     given = {name.strip() for name, *_ in call.parameters}
     opening = call.dialect.parameter.opening
     for name, _, text, _ in call.parameters:
         found = _find_swallowed_tag(call.dialect, text, given, known) if opening in text else ""
         if found:
-            return f"{name}: {found!r} inside the value was taken as text, unless the closing mark before it is missing"
+            return f"{name}: {found!r} inside the value was read as text, unless the closing mark before it is missing"
     return ""
 
 
@@ -50,13 +50,14 @@ def _find_swallowed_tag(dialect: Dialect, text: str, given: Collection[str], kno
             is_surely_text = is_surely_text or is_among_words(tag)
         if not is_surely_text:
             return tag[0]
-    # The mark that ends the value and the one before it: the latter may end the parameter, and the former be doubled.
+    # The mark that ends the value and the one before it: the latter may end the parameter, and the former be a
+    # duplicate.
     is_doubtful = last is not None and last[1].strip() not in given and (known is None or last[1].strip() in known)
     return last[0] if last is not None and is_doubtful else ""
 
 
 def _loose_tags(dialect: Dialect, text: str) -> tuple[list[re.Match[str]], re.Match[str] | None]:
-    """Return the tags in a value that nothing in it closes, and the one whose closing mark ends it."""
+    """Return the unclosed tags in a value, and the one whose closing mark ends the value."""
     is_open: list[re.Match[str]] = []
     last, behind = None, 0
     for token in dialect.tokens(text):

@@ -1,17 +1,16 @@
-"""Where a call's parameters end, for values that may hold anything, the format's own marks included.
+"""Find where a call's parameters end, for values that may contain anything, including the format's marks.
 
-Values are not escaped, so there are three readings, from sure to guessed; each is linear and none depends on how the
+Values are not escaped, so there are three readings, from certain to guessed; each is linear and independent of how the
 text was cut into pieces:
 
 1. *Plain*: no tag of the format inside the value, a closing mark, then the next parameter or the end of the call.
-2. *Nested*: tags inside the value that open and close evenly belong to it (a model that writes about calls), and
-   closing marks followed by something else are text.
-3. *Flat*: the tags do not come out even, so a mark is missing or one is quoted alone. A value ends at the last closing
-   mark before the next parameter that the tool declares and that was not given yet (predecessor 2.2), or, without any
-   closing mark, at that parameter or at the end of the call (sglang PR 15135). A tag between quotes, one among words
-   where the format gives it a line of its own, and one whose parameter follows properly later are text.
-4. Where a tag that was taken as text may be a parameter all the same, the call says so: see
-   `markup.swallowed_parameters`.
+2. *Nested*: balanced tags inside the value belong to it (a model that writes about calls), and closing marks followed
+   by other text are text.
+3. *Flat*: the tags are unbalanced, so a mark is missing or one is quoted alone. A value ends at the last closing mark
+   before the next parameter that the tool declares and that was not given yet (as in hermes-agent), or, without any
+   closing mark, at that parameter or at the end of the call (sglang PR 15135). These tags are text: one between quotes,
+   one among words if the format puts tags on separate lines, and one whose parameter follows properly later.
+4. If a tag that was read as text may be a parameter, the call says so: see `markup.swallowed_parameters`.
 """
 
 from __future__ import annotations
@@ -30,11 +29,13 @@ from hermes_parsers.markup.swallowed_parameters import doubt_about, is_among_wor
 from hermes_parsers.schemas import parameter_schemas
 
 _WINDOW: Final = 1024
-"""How far a closing mark is looked for at first: to the text's end for each call that lacks it would be too far."""
+"""The distance of the first search for a closing mark: searching to the end of the text for each call without one would
+take too long.
+"""
 
 
 class BodyReader:
-    """Reads one call's body, from behind its opening tag."""
+    """Reads one call's body, starting after its opening tag."""
 
     __slots__ = ("_begin", "_call", "_dialect", "_source", "_text")
 
@@ -55,14 +56,14 @@ class BodyReader:
                 return
             if self._is_abandoned(at):
                 return
-            # A tool that declares no parameter says nothing of their names.
+            # A tool that declares no parameters does not tell their names.
             known = (parameter_schemas(call.tools, call.name) or None) if call.tools else None
             call.reading = NestedReading(self._dialect, at, known, call.given)
         if not self._read_nested(call.reading):
             self._flat(call.reading)
 
     def _is_abandoned(self, at: int) -> bool:
-        """Whether a call that the model gave up for another begins so; the flat reading at one go."""
+        """Whether a call begins here that the model abandoned for another; the flat reading in one step."""
         found = _abandoned_parameter(self._dialect).match(self._text, at)
         tag = self._dialect.parameter.match(self._text, at)
         if found is None or tag is None:
@@ -73,7 +74,7 @@ class BodyReader:
         return True
 
     def _plain(self, at: int) -> int:
-        """Take parameters as long as nothing is in doubt; return where the first other thing stands."""
+        """Read parameters while they are certain; return where the first other text begins."""
         source, text, dialect, call = self._source, self._text, self._dialect, self._call
         closing, opening, marks = dialect.parameter_close, dialect.parameter.opening, dialect.body_marks[:2]
         while text.startswith(opening, at):
@@ -95,7 +96,7 @@ class BodyReader:
             name = tag[1].strip()
             following = source.tag(dialect.parameter, after) if text.startswith(opening, after) else None
             if following is not None and (following[1] == tag[1] or following[1].strip() in call.given):
-                # Given before: whether the value has ended here shows at the end of the call.
+                # Repeated: only the end of the call shows whether the value ends here.
                 break
             call.parameters.append(parameter_of(tag, value))
             if after > first:
@@ -105,7 +106,7 @@ class BodyReader:
         return at
 
     def _closing(self, start: int) -> int:
-        """Return where a value's closing mark stands; -1 where another tag comes first, or the text ends."""
+        """Return the place of a value's closing mark; -1 if another tag comes first, or the text ends."""
         text, dialect = self._text, self._dialect
         size = _WINDOW
         while True:
@@ -123,11 +124,11 @@ class BodyReader:
             size *= 2
 
     def _read_nested(self, reading: NestedReading) -> bool:
-        """Read the rest with tags inside values counted; return False where they do not come out even."""
+        """Read the rest, counting tags inside values; return False if they are unbalanced."""
         if not reading.read(self._source):
             return False
         if reading.is_uneven and reading.has_repeated:
-            # Either of the two may be text of a value, that of a parameter already taken included.
+            # Either of the two may be text of a value, including that of a parameter already read.
             self._call.parameters.clear()
             self._call.given.clear()
             self._split(self._begin, reading.end)
@@ -142,7 +143,7 @@ class BodyReader:
         return True
 
     def _flat(self, reading: NestedReading) -> None:
-        """Find the call's end by the first mark that can be it, then split what stands before."""
+        """Find the call's end at the first possible mark, then split the text before it."""
         end, is_closed, is_cut = self._flat_end(reading)
         self._split(reading.begin, end)
         self._finish(end, is_closed=is_closed, is_cut=is_cut)
@@ -166,7 +167,7 @@ class BodyReader:
         return len(self._text), False, True
 
     def _ends_line(self, at: int) -> bool:
-        """Whether nothing but another mark of the end follows on the line."""
+        """Whether only another end mark follows on the line."""
         text = self._text
         end = SPACE(text, at).end()  # type: ignore[union-attr]  # the pattern matches everywhere
         if "\n" in text[at:end] or (end == len(text) and self._source.final):
@@ -183,7 +184,7 @@ class BodyReader:
         return self._source.sees(call.opening, at) and self._source.tag(call, at) is not None
 
     def _split(self, at: int, stop: int) -> None:
-        """Split what stands between two places into parameters, by the rule of the flat reading."""
+        """Split the text between two places into parameters, by the rule of the flat reading."""
         text, dialect = self._text, self._dialect
         current: re.Match[str] | None = None
         last = behind = -1
@@ -192,7 +193,7 @@ class BodyReader:
         for token in dialect.tokens(text, at, stop):
             kind, start = token.lastgroup, token.start()
             if kind == "close":
-                # Written twice, it ends the value at the first.
+                # If written twice, the first one ends the value.
                 last = start if last < 0 or text[behind:start].strip() else last
                 behind = token.end()
             elif kind == "open":
@@ -211,7 +212,7 @@ class BodyReader:
             self._call.junk = text[at:stop].strip()
 
     def _proper(self, at: int, stop: int) -> dict[str, int]:
-        """Return by name the last place where a parameter's tag stands right behind a closing mark."""
+        """Return by name the last place of a parameter's tag right after a closing mark."""
         text, dialect = self._text, self._dialect
         found: dict[str, int] = {}
         behind = -1
@@ -232,14 +233,14 @@ class BodyReader:
         given: Collection[str],
         proper: Mapping[str, int],
     ) -> bool:
-        """Whether a parameter's tag inside what could be the value of the current one begins the next."""
+        """Whether a parameter's tag inside the possible value of the current parameter begins the next one."""
         name, start = tag[1], tag.start()
         if name in given:
             return False
         if name in proper:
-            # Not given yet, so it has not come before: this is the proper one, or that one is still to come.
+            # Not given yet: this is the proper tag, or the proper one follows later.
             return proper[name] == start
-        # Where the tag of the parameter around it begins a line, one among words is text.
+        # If the tag of the enclosing parameter begins a line, a tag among words is text.
         has_lines = self._dialect.own_lines and self._text[current.start() - 1] == "\n"
         if is_enclosed(tag) or (has_lines and is_among_words(tag)):
             return False
@@ -247,7 +248,7 @@ class BodyReader:
         return last < 0 if known is None else name in known
 
     def _commit(self, tag: re.Match[str], last: int, behind: int, stop: int) -> None:
-        """Take a parameter whose value ends at `last`, and the last of its closing marks at `behind`."""
+        """Add a parameter whose value ends at `last`, and whose last closing mark ends at `behind`."""
         end = last if last >= 0 else stop
         self._call.parameters.append(parameter_of(tag, self._text[tag.end() : end], is_closed=last >= 0))
         if last >= 0:
@@ -258,7 +259,7 @@ class BodyReader:
 
 @cache
 def _abandoned_parameter(dialect: Dialect) -> re.Pattern[str]:
-    """Return a pattern for a parameter in which a call begins, and no mark ends either before one more call."""
+    """Return a pattern for a parameter in which a call begins, and no mark ends either before another call."""
     call, parameter = dialect.call, dialect.parameter
     calls, openings = (call.opening, dialect.call_close), [opening for opening, _ in dialect.blocks]
     marks = (parameter.opening, dialect.parameter_close, *openings, *dialect.block_closes)

@@ -1,4 +1,4 @@
-"""A name that nobody can read is none: the call is an attempt, and no tool is called by it."""
+"""A call with an invisible name is an attempt, not a call."""
 
 from __future__ import annotations
 

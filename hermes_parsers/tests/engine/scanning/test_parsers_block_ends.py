@@ -1,4 +1,4 @@
-"""Where a block of calls ends: at a closing mark that stands there twice, or behind what a model wrote before it."""
+"""Where a block of calls ends: at a duplicate closing mark, or after other text before the closing mark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENDS = {
     "deepseek_v31": [wide("<|tool▁call▁end|>"), wide("<|tool▁calls▁end|>")],
     "plamo3": [PLAMO.format(f"end_{end}") for end in ("tool_arguments", "tool_request", "tool_requests")],
 }
-"""The closing marks of the families whose calls are no tagged parameters, as their templates write them."""
+"""The closing marks of the families without tagged parameters, as their templates write them."""
 ONE_MARK = [name for name, marks in ENDS.items() if len(marks) == 1]
 SECTIONS = ["kimi_k2", "deepseek_v3", "deepseek_v31", "plamo3"]
 EVERY_END = [(name, mark) for name, marks in ENDS.items() for mark in marks]
@@ -59,7 +59,7 @@ def test_a_closing_mark_that_stands_there_twice_is_repaired_and_no_content(name,
     text = before_last(written(name, CALL), mark, again.format(mark))
     result = read(name, text, *tools)
     assert (meaning(result), result.content, statuses(result)) == (MEANT, None, ["repaired"])
-    assert f"the closing {mark} stands there twice" in result.attempts[0].reason
+    assert f"the closing {mark} appears twice" in result.attempts[0].reason
 
 
 @each_end
@@ -88,7 +88,7 @@ def test_a_doubled_mark_keeps_what_else_is_said_of_a_call():
     doubled = written("hermes", CALL) + "</tool_call>"
     unknown = read("hermes", doubled, function_tool("g")).attempts[0]
     assert unknown.status == "unknown_tool"
-    assert unknown.reason == "there is no tool 'f'; the closing </tool_call> stands there twice"
+    assert unknown.reason == "there is no tool 'f'; the closing </tool_call> appears twice"
     bad = read("hermes", "<tool_call>{]</tool_call></tool_call>")
     assert (statuses(bad), bad.content) == (["invalid_json"], None)
     assert "twice" not in bad.attempts[0].reason

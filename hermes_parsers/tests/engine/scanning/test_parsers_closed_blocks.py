@@ -1,4 +1,4 @@
-"""A closed block between a format's own marks is a call, or an attempt that the model hears of; never silent prose."""
+"""A closed block between a format's marks is a call, or an attempt reported to the model; never silent prose."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_opening_mark_that_nothing_closes_is_prose(name: str):
 
 def test_the_reason_says_what_stood_between_the_marks():
     attempt = read("hermes", "<tool_call>\nls -a\n</tool_call>").attempts[0]
-    assert attempt.reason == "what stands between <tool_call> and </tool_call> is no call: 'ls -a'"
+    assert attempt.reason == "expected a call between <tool_call> and </tool_call>, got 'ls -a'"
 
 
 def test_a_mark_in_prose_does_not_take_a_call_behind_it():

@@ -1,4 +1,4 @@
-"""An answer that names a format's marks between quotes says something of them; it neither calls nor tries to."""
+"""An answer that mentions a format's marks between quotes is neither a call nor an attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a mark stands between quotes."""
+"""Detection of marks between quotes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`<think>` is reasoning in every family that has no channels, beside the marks of its own; each read streams, too."""
+"""`<think>` is reasoning in every family without channels, besides the family's marks; each test also streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = {
     "<|sep|>x<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
 }
 EVERY_CALL = pytest.mark.parametrize(("name", "call"), CALLS.items(), ids=list(CALLS))
-"""The families whose templates think in other marks."""
+"""The families whose templates use other marks of reasoning."""
 
 
 @EVERY_CALL
@@ -54,7 +54,7 @@ def test_reasoning_that_the_prompt_opened_may_name_the_marks_of_calls(name, mark
     result = read(name, f"I write {marks[0]} and then {marks[1]}.</think>Done.")
     assert (result.reasoning, result.content) == (f"I write {marks[0]} and then {marks[1]}.", "Done.")
     assert statuses(result) == ["in_reasoning"]
-    # What follows it is judged as ever.
+    # The text after it is read as usual.
     again = read(name, f"I write {marks[0]} and then {marks[1]}.</think>{marks[0]} no {marks[1]}")
     assert (again.content, statuses(again)) == (None, ["in_reasoning", "invalid_json"])
 

@@ -1,4 +1,4 @@
-"""Edges between formats, texts and pieces that took a second look; each read also compares streams with the whole."""
+"""Edge cases of formats, texts and pieces; each test also compares streaming with parsing the whole text."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_text_behind_the_end_of_a_stream_is_an_error():
     "message", [None, "text", {"tool_calls": 5}, {"tool_calls": [{"function": {"name": "f", "arguments": []}}]}]
 )
 def test_what_is_no_message_is_not_written(message):
-    with pytest.raises(ValueError, match="found"):
+    with pytest.raises(ValueError, match="got"):
         get_parser("hermes").render(message)
 
 

@@ -1,4 +1,4 @@
-"""Reasoning that is never closed ends at the first call, where the mark of a call means nothing else."""
+"""Reasoning that is never closed ends at the first call, if the mark of the call means nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEP3 = wide("<|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>"), wid
 CALL = {"id": "call00000", "function": {"name": "bash", "arguments": {"command": "ls"}}}
 OTHER = {"id": "call00001", "function": {"name": "now", "arguments": {}}}
 MESSAGES = {"inkling", "gpt-oss"}
-"""Formats in which each part is a message of its own, so that the next one ends reasoning."""
+"""Formats in which each part is a separate message, so the next message ends reasoning."""
 BARE = {
     "phi4_mini_json": "`functools` is a word of programs",
     "minicpm5": "`<function name=` is how XML looks",
@@ -51,18 +51,18 @@ BLOCKS = {
     "plamo3": ("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
     "llama3_json": ("<|python_tag|>", "<|eom_id|>"),
 }
-# What begins a call in prose as well only ends reasoning behind a mark.
+# Text that also occurs in prose ends reasoning only after a mark.
 BEHIND = {"xlam": "<tool_call>", "llama3_json": "<|python_tag|>", "llama4_pythonic": "<|python_start|>"}
 
 
 def marks_of_reasoning(name: str) -> tuple[str, str]:
-    """Return what opens and closes the reasoning in a format."""
+    """Return the marks that open and close the reasoning in a format."""
     own = next(iter(scanning_parser(name).thinking.values()))
     return own.opening, own.closing
 
 
 def written(name: str, *calls: dict) -> str:
-    """Write calls as the family's template does, behind a mark."""
+    """Write calls as the family's template does, after a mark."""
     return BEHIND.get(name, "") + get_parser(name).render(
         {"role": "assistant", "content": None, "tool_calls": list(calls)}
     )
@@ -197,7 +197,7 @@ def test_a_call_that_names_no_tool_of_the_list_is_a_draft_as_long_as_something_f
     result = read("hermes", text, function_tool("now"))
     assert (result.reasoning, meaning(result), result.content) == (f"Not {hermes(BASH)} but", [("now", {})], " so")
     assert statuses(result) == ["in_reasoning", "unclosed"]
-    # Nothing is known of the tools: the first one ends it.
+    # The tools are unknown, so the first call ends it.
     assert statuses(read("hermes", text)) == ["unclosed", "ok"]
 
 
@@ -212,7 +212,7 @@ def test_a_closed_block_that_is_no_call_is_an_attempt_in_reasoning_too(name):
     for text in (f"{opening}So {block} then.{closing}ok", f"{opening}So {block} then."):
         result = read(name, text)
         assert (statuses(result), result.calls) == (["in_reasoning"], ())
-        assert "is no call" in result.attempts[0].reason
+        assert "expected a call between" in result.attempts[0].reason
 
 
 def test_a_call_that_cannot_be_read_ends_the_reasoning_too_so_that_the_model_is_told():
@@ -241,7 +241,7 @@ def test_an_unknown_tool_and_a_missing_mark_are_still_said():
 
 
 def test_promoting_drafts_keeps_its_meaning():
-    """It is for reasoning that is closed; what was drafted before the call that ends reasoning stays a draft."""
+    """The option applies to closed reasoning; a draft before the call that ends reasoning stays a draft."""
     closed = read("hermes", f"<think>plan {hermes(NOW)}</think>", promote_drafts=True)
     assert (meaning(closed), statuses(closed)) == ([("now", {})], ["ok"])
     bare = read("phi4_mini_json", f"<think>plan functools[{NOW}]", promote_drafts=True)

@@ -1,4 +1,4 @@
-"""What a tool declares to be a text is the text as it was written, whatever it looks like."""
+"""A value that a tool declares as a string is the text as it was written, whatever it looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One damaged call beside good ones, where no closing mark separates them; each read also streams."""
+"""One damaged call next to good ones, without closing marks between them; each test also streams."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ UNCLOSED = {
     "granite-20b-fc": ['<function_call> {"name": "f", "arguments": '],
 }
 HEADS = [(name, head, "}" if head.endswith(" ") else "") for name, heads in UNCLOSED.items() for head in heads]
-"""Calls that no mark closes: what stands before their arguments, and behind them."""
+"""Calls without closing marks: the text before and after their arguments."""
 
 
 @pytest.mark.parametrize("extra", ["}", "]", "\n}", "} }"])

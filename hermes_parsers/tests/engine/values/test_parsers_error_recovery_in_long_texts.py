@@ -1,4 +1,4 @@
-"""Texts of very many broken calls: each is reported as if it stood alone, and the calls between them are kept."""
+"""Texts with very many broken calls: each is reported as if it were alone, and the good calls between them are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARKS = {
 }
 ARGUMENTS = dict.fromkeys(MARKS, "arguments") | {"internlm": "parameters", "llama3_json": "parameters"}
 MANY = 12
-"""More than the readers take for accidents."""
+"""More than the readers' limit for occasional faults."""
 
 BROKEN = {
     "an open object": '{"name": "f", "arguments": ',
@@ -61,7 +61,7 @@ def test_an_array_without_an_object_is_text(name):
     assert (read(name, text).content, read(name, text).attempts) == (text, ())
 
 
-# Each took minutes: an expression tried every shorter attribute, or name, from every place in it.
+# Each took minutes: a regular expression tried every shorter attribute or name from every place.
 ENDLESS = {
     "minimax_m2": "<invoke name=" + "=" * 100_000,
     "step3": "1<steptml:invoke name=f" + "\\" * 100_000 + "\n",

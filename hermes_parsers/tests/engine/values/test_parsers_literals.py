@@ -1,4 +1,4 @@
-"""Literals: everything Python and JSON write, the slips that are repaired, and those that are not."""
+"""Literals: all of Python's and JSON's forms, mistakes that are repaired, and mistakes that are not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refused(text, read=read_literal):
 
 
 def as_json(value):
-    """Tell 1 from True and from 1.0, which `==` does not."""
+    """Distinguish 1 from True and from 1.0, which `==` does not."""
     return json.dumps(value)
 
 
@@ -51,7 +51,7 @@ def test_what_python_writes_is_read_as_python_reads_it(value):
 @given(JSON_VALUES, st.booleans(), st.sampled_from([None, 0, 3]))
 def test_what_json_writes_is_read_as_a_literal_too(value, is_ascii, indent):
     text = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
-    # Python knows no `\/` and no other escape that JSON writes differently, and json.dumps writes none of them.
+    # Python has no `\/`, the only escape where JSON differs, and json.dumps does not write it.
     assert as_json(literal(text)) == as_json(json.loads(text))
 
 
@@ -220,7 +220,7 @@ def test_every_prefix_of_a_container_or_string_is_cut_rather_than_wrong(value, w
     text = write(value)
     size = data.draw(st.integers(0, len(text) - 1))
     if write is repr and text[:2] in {"''", '""'}:
-        return  # The two quotes of an empty string may be the first of three.
+        return  # The two quotes of an empty string may be the beginning of a triple quote.
     assert refused(text[:size]).is_truncated
 
 

@@ -1,4 +1,6 @@
-"""Lists of calls that no mark opens: lists in lists, fences around them, tools that are only told of, spoilt items."""
+"""Lists of calls without an opening mark: nested lists, fences around them, tools that are only described, broken
+items.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content keeps no frame of the format: brackets around bare calls, marks around an answer, a second reasoning."""
+"""Content excludes the format's framing: brackets around bare calls, marks around an answer, a second reasoning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAG = "<|python_tag|>"
 
 
 def told(name: str, text: str) -> str:
-    """Return the content that events tell, for the smallest pieces."""
+    """Return the content of the events for the smallest pieces."""
     return "".join(event.text for event in streamed(get_parser(name), pieces(text, 1))[0] if event.kind == "text")
 
 
@@ -204,7 +204,7 @@ def test_marks_around_an_answer_are_no_content(name: str, before: str):
         assert ((result.content or "").rstrip(), result.reasoning) == (content, "ink" if before else None)
         assert meaning(result) == ([("f", {})] if call in text else [])
         assert get_parser(name).render(result) == text
-        # Reasoning that only its end shows is told as text before, and once more as reasoning.
+        # Reasoning that only its closing tag reveals is emitted as text first, and then again as reasoning.
         assert before.startswith("ink") or told(name, text) == (result.content or "")
 
 

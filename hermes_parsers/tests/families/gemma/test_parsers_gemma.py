@@ -1,4 +1,4 @@
-"""Calls as Gemma writes them: what is repaired, and what is kept of broken ones."""
+"""Calls as Gemma writes them: repairs, and the readable parts of broken calls."""
 
 from __future__ import annotations
 

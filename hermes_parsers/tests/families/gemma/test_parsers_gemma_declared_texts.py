@@ -1,4 +1,4 @@
-"""Gemma writes values without quotes; those that a tool declares to be texts are read alike however they arrive."""
+"""Gemma writes values without quotes; values declared as strings are read the same however they arrive."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_text_whose_end_is_in_doubt_is_reported(written):
 def test_a_list_for_a_declared_text_is_noted():
     [attempt] = read_object("gemma4", '{zip:[<|"|>a<|"|>,1]}', TOOL).attempts
     assert attempt.arguments == r'{"zip": "[\"a\",1]"}'
-    assert attempt.reason == "the tool declares zip to be a text: what has brackets was taken as it stands"
+    assert attempt.reason == "the tool declares zip as a string: a bracketed value was kept as text"
 
 
 def test_without_a_declaration_values_are_what_they_look_like():

@@ -37,7 +37,7 @@ class TestGemma4(ParserSuite):
         return json.dumps(value)
 
     def key(self, key):
-        """Write a key as in the template's declarations, where it is no bare word."""
+        """Write a key as in the template's declarations, if it is not a bare word."""
         return key if key.isidentifier() else f"{self.quote}{key}{self.quote}"
 
 

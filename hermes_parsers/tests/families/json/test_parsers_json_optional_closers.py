@@ -1,4 +1,4 @@
-"""Formats without a closing mark read one all the same, since models have learnt it elsewhere."""
+"""Formats without a closing mark still accept one, since models know it from other formats."""
 
 from __future__ import annotations
 

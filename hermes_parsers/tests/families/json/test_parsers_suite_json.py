@@ -1,4 +1,4 @@
-"""The suite of hermes-testing on every format whose calls are JSON objects between marks."""
+"""The suite of hermes-testing on every format with JSON objects between marks."""
 
 from __future__ import annotations
 

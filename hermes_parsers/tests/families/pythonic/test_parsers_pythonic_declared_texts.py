@@ -1,4 +1,4 @@
-"""In a list of Python calls, what a tool declares to be a text is the text as it was written, also without quotes."""
+"""In a list of Python calls, a value declared as a string is the text as it was written, even without quotes."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_none_is_nothing_and_brackets_stay_as_they_stand(name):
     ]
     result = read(name, FORMS[name].format("zip=[1, 'a'], n=2"), TOOL)
     assert meaning(result) == [("now", {"zip": "[1, 'a']", "n": 2})]
-    assert result.attempts[0].reason == "what has brackets was taken as it stands for a declared text"
+    assert result.attempts[0].reason == "a bracketed value was kept as text, as the schema declares"
 
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("written", ["n=007", "o={'n': 007}", "p=['a', 012]", "zip=Oslo", "zip=+49 30", "l=[1-]x]"])
 def test_what_is_no_literal_and_no_declared_text_is_reported(name, written):
     result = read(name, FORMS[name].format(written), TOOL)
-    # What stands between the place of the fault and the end of the list may be reported on its own.
+    # The text between the fault and the end of the list may be reported separately.
     assert (result.calls, set(statuses(result))) == ((), {"invalid_json"})
 
 

@@ -1,4 +1,4 @@
-"""Quotes inside of texts that nobody escaped, as the templates of LFM2.5 and Llama 4 write them."""
+"""Unescaped quotes inside strings, as the templates of LFM2.5 and Llama 4 write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FRAMES = {
 
 
 def swapped(text, quote):
-    """Write a text's quotes as the format's own."""
+    """Replace a text's quotes by those of the format."""
     return text if quote == "'" else text.translate(str.maketrans("'\"", "\"'"))
 
 
@@ -84,7 +84,8 @@ def test_quotes_at_random_places_are_text_where_the_tools_are_known():
     pieces = ["'", "'", '"', "a", " b ", "\n", "\\", "(", ")", "[0]", "x=1", ": ", "#", "é"]
     for _ in range(400):
         text = "".join(chance.choice(pieces) for _ in range(chance.randint(1, 12))) + "."
-        # An escape reads as Python does, which the template does not write; before a quote it is neither.
+        # An escape is read as in Python, although the template does not write any; a backslash before a quote is
+        # ambiguous.
         text = text.replace("\\", "/") if "'" not in text or "\\'" in text else text
         call = f"write(path='{text}', text='it's')"
         assert meaning(read("lfm2", FRAMES["lfm2"][1].format(call), WRITE)) == [

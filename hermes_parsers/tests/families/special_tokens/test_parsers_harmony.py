@@ -1,4 +1,4 @@
-"""What the parser of gpt-oss does beyond the suite: channels, headers in and out of order, what is framing."""
+"""What the parser of gpt-oss does beyond the suite: channels, headers in any order, framing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_reasoning_preamble_and_calls_are_told_apart():
 
 
 def test_an_answer_s_header_and_end_are_no_content():
-    """A segment of reasoning without reasoning holds them, where no call and no reasoning stands beside them."""
+    """Without a call or reasoning next to them, they form a reasoning segment without reasoning."""
     result = read("gpt-oss", f"{FINAL}  It is sunny.\n<|return|>")
     assert (result.content, result.reasoning) == ("  It is sunny.\n", None)
     assert kinds(result) == [("reasoning", FINAL), ("text", "  It is sunny.\n"), ("reasoning", "<|return|>")]
@@ -92,7 +92,7 @@ def test_any_end_mark_closes_a_call(end):
 
 
 def test_a_call_whose_end_mark_the_server_kept_is_unclosed():
-    """`<|call|>` is a stop token, which many servers leave out."""
+    """`<|call|>` is a stop token, which many servers omit."""
     for text in (CALL.removesuffix("<|call|>"), CALL.removesuffix("ll|>"), CALL.replace("<|call|>", " ")):
         result = read("gpt-oss", text)
         assert (meaning(result), statuses(result), result.content) == ([("f", {"a": 1})], ["unclosed"], None)

@@ -1,4 +1,4 @@
-"""Kimi's ids in the forms that models write name a tool of the list, and have the family's own form in the history."""
+"""The forms of Kimi's ids that models write name a tool of the list, and become the standard form in the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the formats with a name outside the JSON do beyond the suite: their shapes, ids, repairs and what they write."""
+"""What the formats with a name outside the JSON do beyond the suite: forms, ids, repairs and writing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_word_for_mistral_s_arguments_is_a_broken_call_and_leaves_the_next_one
     result = read("mistral", f'[TOOL_CALLS]f[ARGS]{word}[TOOL_CALLS]g[ARGS]{{"a": 1}}')
     broken = result.attempts[0]
     assert (broken.status, broken.name, broken.raw) == ("invalid_json", "f", f"[TOOL_CALLS]f[ARGS]{word}")
-    assert broken.reason == f"arguments are an object, found {word}"
+    assert broken.reason == f"expected an object as arguments, got {word}"
     assert meaning(result) == [("g", {"a": 1})]
 
 
@@ -297,7 +297,7 @@ def test_kimi_calls_end_reasoning_that_is_never_closed():
 
 
 def test_kimi_writes_its_own_ids_and_counts_where_there_are_none():
-    """K2 builds `functions.f:i` itself; an id of that form is the conversation's own counter."""
+    """K2 builds `functions.f:i` itself; an id of that form is the conversation's counter."""
     calls = message(("f", {}), ("g", {"a": 1}), content="So:", ids=("functions.f:7", "call_9f3b"))
     written = get_parser("kimi_k2").render(calls)
     assert written == "So:" + kimi(("functions.f:7", "{}"), ("functions.g:1", '{"a": 1}'))

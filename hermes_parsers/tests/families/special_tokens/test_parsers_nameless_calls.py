@@ -1,4 +1,4 @@
-"""Calls without a name, of the formats whose name stands outside the arguments: each is told, none is an answer."""
+"""Calls without a name, in formats with the name outside the arguments: each is reported, none counts as an answer."""
 
 from __future__ import annotations
 

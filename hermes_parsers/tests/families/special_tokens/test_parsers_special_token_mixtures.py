@@ -1,4 +1,4 @@
-"""Any mixture of a format's tokens, in any order and cut in any way, keeps every promise of a result."""
+"""Any mixture of a format's tokens, in any order and cut in any way, satisfies every invariant of a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What single families with tagged arguments read in a way of their own."""
+"""Special cases of single families with tagged arguments."""
 
 from __future__ import annotations
 

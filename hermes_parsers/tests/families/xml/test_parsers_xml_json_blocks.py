@@ -1,4 +1,4 @@
-"""Families that write calls in tags, and read JSON in their blocks as well: nothing of a closed block is lost."""
+"""Families with calls in tags that also read JSON in their blocks: no part of a closed block is lost."""
 
 from __future__ import annotations
 

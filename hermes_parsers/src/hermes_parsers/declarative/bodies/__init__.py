@@ -1,1 +1,1 @@
-"""Reading and writing what stands inside of a call, by the template's kinds of content."""
+"""Read and write the inside of a call, for each kind of content of a template."""

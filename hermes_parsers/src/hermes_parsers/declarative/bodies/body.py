@@ -1,4 +1,4 @@
-"""What stands between the opening and the closing of a call, by the kind of its content."""
+"""Read and write the text between the opening and the closing of a call, by the kind of its content."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Body(Protocol):
     """A kind of content."""
 
     def read(self, scan: Scan, start: int, at: int, captures: Mapping[str, str]) -> Wait:
-        """Read the body that begins at `at`, and the closing; add the drafts, return where the last ends, or -1.
+        """Read the body that begins at `at`, and the closing; add the drafts and return where the last one ends, or -1.
 
-        `start` is where the opening began, `captures` what it captured.
+        `start` is where the opening began, `captures` are its captures.
         """
         ...
 
     def write_calls(self, calls: list[WrittenCall]) -> str:
-        """Write calls, openings and closings included; raises ValueError when the template does not say how."""
+        """Write calls, including openings and closings; raises ValueError if the template does not say how."""
         ...
 
 
 def call_body(place: str, field: Mapping[str, Any], opening: Delimiter, closing: Delimiter | None) -> Body:
-    """Make the reader of a call's content.
+    """Build the reader of a call's content.
 
     Raises:
-        TemplateError: The field does not say where a call's parts are.
+        TemplateError: The field does not say where the parts of a call are.
     """
     kind = field.get("content", "text")
     arguments = field.get("content_args") or {}
@@ -50,8 +50,8 @@ def call_body(place: str, field: Mapping[str, Any], opening: Delimiter, closing:
         return JsonBody(opening, closing, shape, json_dialect(f"{place}.content_args", arguments), is_list=each)
     if not shape.is_named or shape.arguments_in_content:
         raise TemplateError(
-            f"{place}.transform: with content {kind!r} the name is captured by the opening and the arguments are the "
-            "content",
+            f"{place}.transform: with content {kind!r}, the opening must capture the name and the content must be the "
+            f"arguments",
             hint='write "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}',
         )
     if kind == "xml-inline":

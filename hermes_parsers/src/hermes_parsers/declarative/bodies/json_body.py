@@ -1,4 +1,4 @@
-"""Calls whose body is JSON: an object with name and arguments, the arguments alone, or a list of calls."""
+"""Calls with a JSON body: an object with name and arguments, the arguments alone, or a list of calls."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hermes_parsers.engine.values.json_text import MAX_DEPTH, JsonError, Members
 from hermes_parsers.writing import dumps
 
 _NEVER: Final = "\0\0"
-"""To wait for what cannot come: only the end of the text decides."""
+"""A mark that never comes: waiting for it means waiting for the end of the text."""
 Found = tuple[str, int, int, Members]
-"""An object: the JSON text it stands in, its start and end there, and its members."""
+"""An object: the JSON text that contains it, its start and end there, and its members."""
 
 
 class JsonBody:
@@ -40,7 +40,7 @@ class JsonBody:
         self._boundary = _boundary(shape.keys, (*(closing.marks if closing else ()), *openers))
 
     def read(self, scan: Scan, start: int, at: int, captures: Mapping[str, str]) -> Wait:
-        """Read an object or, where the content has the names, a list of them."""
+        """Read an object or, if the content holds the names, a list of objects."""
         at = yield from skip_space(scan, at)
         if scan.text.startswith("{", at):
             try:
@@ -87,7 +87,7 @@ class JsonBody:
         return draft
 
     def _close(self, scan: Scan, draft: Draft, at: int, captures: Mapping[str, str]) -> Wait:
-        """Find the closing behind a complete body that begins at `at`, and hand the draft in."""
+        """Find the closing behind a complete body that begins at `at`, and add the draft."""
         if self._closing is None:
             scan.drafts.append(draft)
             return draft.end
@@ -108,14 +108,14 @@ class JsonBody:
         return draft.end
 
     def _cut_closing(self, scan: Scan, at: int) -> str:
-        """Return the rest of the text where it is the beginning of the closing; servers cut the last special token."""
+        """Return the rest of the text if it is the beginning of the closing; servers cut off the last special token."""
         rest = scan.text[at:] if len(scan.text) - at <= self._ends.marks.longest else ""
         if not scan.final or self._closing is None:
             return ""
         return rest if any(mark.startswith(rest) for mark in self._closing.marks) else ""
 
     def _list(self, scan: Scan, start: int, at: int, captures: Mapping[str, str]) -> Wait:
-        """Read a list of calls; each is handed in when what follows it is known."""
+        """Read a list of calls; a call is added once the text after it is known."""
         at = yield from skip_space(scan, at + 1)
         if scan.text.startswith("]", at):
             return -1
@@ -146,8 +146,11 @@ class JsonBody:
     def _item(
         self, scan: Scan, start: int, at: int, captures: Mapping[str, str]
     ) -> Generator[str, None, tuple[Draft | None, int, bool]]:
-        """Read a member of a list; one that is broken but has an end is handed in, and costs none of the others."""
-        error = JsonError("wanted an object in the list of calls", at, is_cut=at == len(scan.text))
+        """Read a member of a list.
+
+        A broken one with a known end is added as a failed attempt, and the others are still read.
+        """
+        error = JsonError("expected an object in the list of calls", at, is_cut=at == len(scan.text))
         if scan.text.startswith("{", at):
             try:
                 found, end = yield from self._members(scan, at)
@@ -165,7 +168,7 @@ class JsonBody:
     def _spoilt(
         self, scan: Scan, start: int, at: int, end: int, captures: Mapping[str, str]
     ) -> Generator[str, None, tuple[Draft | None, int]]:
-        """Take back a member that more closing braces follow."""
+        """Withdraw a member that extra closing braces follow."""
         error = JsonError("brackets follow the object", end)
         while scan.text.startswith("}", end):
             stop = end + 1
@@ -176,18 +179,18 @@ class JsonBody:
         return draft, stop
 
     def _item_end(self, scan: Scan, at: int, error: JsonError) -> Wait:
-        """Return where a member of a list that cannot be read ends, or -1 when the list cannot be followed further."""
+        """Return where an unreadable member of a list ends, or -1 if reading the list cannot continue."""
         if error.end >= 0:
             after = yield from skip_space(scan, error.end)
             return error.end if scan.text.startswith((",", "]"), after) else -1
         while not scan.final:
-            # Where its strings end is not known, so only the whole text shows whether another member begins.
+            # It is unknown where its strings end, so only the whole text shows whether another member begins.
             yield _NEVER
         found = self._boundary(scan.text, at + 1)
         return found.start() + 1 if found is not None and found[0][0] == "}" else -1
 
     def _after_list(self, scan: Scan, at: int) -> Wait:
-        """Pass the closing behind a list whose last call could not be read."""
+        """Skip the closing after a list whose last call could not be read."""
         if self._closing is None:
             return at
         after = yield from skip_space(scan, at)
@@ -196,7 +199,7 @@ class JsonBody:
         return max(at, end)
 
     def _recover(self, scan: Scan, start: int, at: int, error: JsonError, captures: Mapping[str, str]) -> Wait:
-        # Calls nested in each other would each be read down to the same depth.
+        # Otherwise each of several nested calls would be read down to the full depth.
         is_deep = not error.is_cut and error.at - at > MAX_DEPTH and "deep" in error.reason
         stop, end, status = yield from self._ends.recover(scan, error.at if is_deep else at, error)
         draft = self._repair(scan, start, at, stop, captures)
@@ -206,7 +209,7 @@ class JsonBody:
         return end
 
     def _repair(self, scan: Scan, start: int, at: int, stop: int, captures: Mapping[str, str]) -> Draft | None:
-        """Read a body leniently, where that is asked for and the body is JSON."""
+        """Read a body leniently, if lenient mode is on and the body is JSON."""
         found = repaired_object(scan.text, at, stop) if scan.lenient and self._dialect.is_plain else None
         if found is None:
             return None
@@ -215,7 +218,7 @@ class JsonBody:
         return draft.fail(AttemptStatus.REPAIRED, found[1])
 
     def write_calls(self, calls: list[WrittenCall]) -> str:
-        """Write calls, each between its marks, or all in one list where the format has one.
+        """Write calls, each between its marks, or all in one list if the format uses a list.
 
         Raises:
             ValueError: The metadata does not say how.
@@ -239,7 +242,7 @@ class JsonBody:
 
     def _object_of(self, call: WrittenCall) -> str:
         if self._dialect.delimiters or self._dialect.unquoted_keys:
-            raise ValueError("the metadata says how this format's own kind of JSON is read, not how it is written")
+            raise ValueError("the metadata says how to read this format's JSON dialect, not how to write it")
         keys = self._shape.keys
         if self._shape.is_named and not self._shape.arguments_in_content:
             return call.arguments
@@ -252,7 +255,7 @@ class JsonBody:
 
 
 def _boundary(keys: CallKeys, marks: tuple[str, ...]) -> Callable[[str, int], re.Match[str] | None]:
-    """Compile where a broken member of a list may end: at the next, which begins with a call's key, or at a mark."""
+    """Compile the ends of a broken member of a list: the next member, which begins with a call's key, or a mark."""
     known = "|".join(re.escape(key) for key in (*keys.name, *keys.arguments, *keys.id, "type", "function"))
     following = rf'\}}[ \t\r\n]*+,(?=[ \t\r\n]*+\{{[ \t\r\n]*+"(?:{known})")'
     return re.compile("|".join([following, *map(re.escape, marks)])).search

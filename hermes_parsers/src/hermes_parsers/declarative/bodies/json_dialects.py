@@ -1,6 +1,6 @@
-"""JSON as some models write it: strings between marks of their own, keys without quotes; turned into JSON as it comes.
+"""JSON as some models write it: strings between special marks, keys without quotes; converted to JSON while it arrives.
 
-`{city:<|"|>Paris<|"|>,days:3}` is Gemma 4's. The pass is linear, and resumes where the text had ended.
+`{city:<|"|>Paris<|"|>,days:3}` is Gemma 4's. The pass is linear and resumes where the text ended before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dialect(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it does not differ."""
+        """Whether it is standard JSON."""
         return not self.delimiters and not self.unquoted_keys
 
 
@@ -34,7 +34,7 @@ def json_dialect(place: str, arguments: Mapping[str, Any]) -> Dialect:
     """Read the arguments of content `json`.
 
     Raises:
-        TemplateError: One is unknown, or of the wrong kind.
+        TemplateError: An argument is unknown or has the wrong type.
     """
     for key in arguments:
         if key not in ("string_delims", "unquoted_keys", "allow_non_json"):
@@ -54,7 +54,7 @@ def _is_pair(pair: Any) -> bool:
 
 
 class DialectReader:
-    """Turns the value that begins at `at` into JSON; after `advance` returned True, `end` is its end or -1."""
+    """Converts the value that begins at `at` to JSON; after `advance` returned True, `end` is its end or -1."""
 
     __slots__ = ("_dialect", "_expects_key", "_searched", "_stack", "at", "end", "reason", "written")
 
@@ -69,7 +69,7 @@ class DialectReader:
         self.written: list[str] = []
 
     def advance(self, text: str, *, final: bool) -> bool:
-        """Go on as far as the text is certain; return whether the value is decided."""
+        """Continue as far as the text is certain; return whether the value is complete or invalid."""
         while self.end < 0 and not self.reason:
             if not self._step(text, final=final):
                 return False
@@ -155,7 +155,7 @@ class DialectReader:
         return self._pass(found.end())
 
     def _pass(self, at: int) -> bool:
-        """Go on behind a string or a word, which is the whole value where nothing is open."""
+        """Continue after a string or a word, which is the whole value if no bracket is open."""
         self.at = at
         self._expects_key = False
         if not self._stack:

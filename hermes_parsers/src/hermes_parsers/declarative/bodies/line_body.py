@@ -1,4 +1,4 @@
-"""Calls whose parameters stand on lines of their own: content `kv-lines`."""
+"""Calls with one parameter per line: content `kv-lines`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KNOWN: Final = ("line_sep", "kv_sep", "strip", "value_parser")
 
 
 class Lines(NamedTuple):
-    """How lines and their two halves are kept apart."""
+    """The separators between lines and between key and value."""
 
     between: str
     separator: str
@@ -32,7 +32,7 @@ def read_lines(place: str, arguments: Mapping[str, Any]) -> Lines:
     """Read the arguments of content `kv-lines`.
 
     Raises:
-        TemplateError: One is unknown, or of the wrong kind.
+        TemplateError: An argument is unknown or has the wrong type.
     """
     for key in arguments:
         if key not in _KNOWN:
@@ -57,7 +57,7 @@ class LineBody:
         self._marks = Marks(tuple({mark for end in ends for mark in end.marks}))
 
     def read(self, scan: Scan, start: int, at: int, captures: Mapping[str, str]) -> Wait:
-        """Read up to the closing, then the lines."""
+        """Read up to the closing, then read the lines."""
         stop, end = yield from self._extent(scan, at)
         draft = Draft(start, end)
         if end == len(scan.text) and end == stop and self._closing is not None:
@@ -69,7 +69,7 @@ class LineBody:
         return end
 
     def _extent(self, scan: Scan, at: int) -> Generator[str, None, tuple[int, int]]:
-        """Return where the body ends, and where the call does."""
+        """Return where the body ends and where the call ends."""
         while (found := (yield from self._marks.seek(scan, at))) is not None:
             place = found.start()
             if self._closing is not None and (end := (yield from self._closing.match(scan, place))) >= 0:

@@ -1,4 +1,4 @@
-"""Calls whose parameters stand in tags of their own: content `xml-inline`."""
+"""Calls with one tag per parameter: content `xml-inline`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hermes_parsers.writing import dumps
 class TagBody:
     """Content `xml-inline`.
 
-    A call ends at its closing, at the next opening, or with the text. Between its tags may stand anything, as what
-    `transformers` reads is only the tags.
+    A call ends at its closing, at the next opening, or with the text. Any text may stand between its tags, because
+    `transformers` reads only the tags.
     """
 
     def __init__(self, opening: Delimiter, closing: Delimiter | None, shape: CallShape, tags: Tags) -> None:
@@ -62,7 +62,7 @@ class TagBody:
         return draft.end
 
     def _end(self, scan: Scan, at: int) -> Generator[str, None, int | None]:
-        """Return where the closing that begins here ends, `at` itself for the next opening, None for neither."""
+        """Return where the closing that begins here ends, `at` itself if the next opening begins here, or None."""
         if len(scan.text) - at >= self._marks.longest and not scan.text.startswith(self._end_marks, at):
             return None
         if self._closing is not None and (end := (yield from self._closing.match(scan, at))) >= 0:
@@ -79,7 +79,10 @@ class TagBody:
         return len(scan.text) if found is None else found.start()
 
     def _draft(self, text: str, start: int, rest: tuple[int, int], end: int | None, read: list[Tag]) -> Draft:
-        """Make the draft of a call; `rest` is what follows its last tag, `end` what `_end` found behind that."""
+        """Build the draft of a call.
+
+        `rest` is the text after its last tag, `end` the result of `_end` for the place after that.
+        """
         behind, at = rest
         if end is not None and end > at:
             draft = Draft(start, end)
@@ -94,7 +97,7 @@ class TagBody:
         return draft
 
     def _is_cut(self, rest: str, read: list[Tag]) -> bool:
-        """Whether a call with which the text ends may lack parameters; `rest` follows its last tag."""
+        """Whether a call at the end of the text may lack parameters; `rest` follows its last tag."""
         if read and not read[-1].is_closed:
             return True
         if not rest:
@@ -102,7 +105,7 @@ class TagBody:
         return not self._tags.marks or any(_overlaps(mark, rest) for mark in self._tags.marks)
 
     def _fill(self, scan: Scan, draft: Draft, read: list[Tag], captures: Mapping[str, str]) -> None:
-        """Give the draft its name and its arguments."""
+        """Set the draft's name and arguments."""
         name = self._shape.name_in(captures)
         schemas: Mapping[str, Any] = parameter_schemas(scan.tools, name) or {}
         value: dict[str, Any] = {}
@@ -129,7 +132,7 @@ class TagBody:
             ValueError: The metadata does not say how.
         """
         if self._opening.weak or not self._tags.marks:
-            raise ValueError("the metadata says how this format's calls are read, not what is written between them")
+            raise ValueError("the metadata says how to read this format's calls, not what to write between them")
         return "".join([self._write_call(call) for call in calls])
 
     def _write_call(self, call: WrittenCall) -> str:

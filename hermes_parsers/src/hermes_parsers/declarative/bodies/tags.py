@@ -1,4 +1,4 @@
-"""The tags of content `xml-inline`: one for each parameter, described by a pattern with the groups key and value."""
+"""The tags of content `xml-inline`: one per parameter, described by a pattern with the groups key and value."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Tag(NamedTuple):
 
 
 class Around:
-    """What a call's tags stand in: what ends the call, and the marks that find that and the tags.
+    """The text around a call's tags: what ends the call, and the marks by which tags and the end are found.
 
-    One for each call, since it remembers what was searched in the text.
+    Make one per call, since it remembers earlier searches.
     """
 
     __slots__ = ("_subject", "ends", "marks")
@@ -39,7 +39,7 @@ class Around:
         self._subject = Subject("", final=False)
 
     def subject(self, scan: Scan) -> Subject:
-        """Return the text as it is now, without captures."""
+        """Return the current text, without captures."""
         held = self._subject
         if held.text is not scan.text or held.final != scan.final:
             self._subject = held = Subject(scan.text, final=scan.final)
@@ -50,9 +50,9 @@ class Around:
 class Tags(NamedTuple):
     """How the parameters are written.
 
-    `head` matches a tag up to its value and `tail` what follows the value, where the value is whatever comes before
-    that; otherwise `head` matches the whole tag and `tail` is None. `marks` and `tail_marks` are how they begin.
-    `spaced` says whether the pattern takes space before and after the value for framing.
+    If the value may be any text, `head` matches a tag up to its value and `tail` what follows the value; otherwise
+    `head` matches the whole tag and `tail` is None. `marks` and `tail_marks` are the literals they begin with. `spaced`
+    says whether the pattern treats space before and after the value as framing.
     """
 
     nodes: Sequence
@@ -65,9 +65,9 @@ class Tags(NamedTuple):
     merges: bool
 
     def match(self, scan: Scan, at: int, around: Around) -> Generator[str, None, Tag | None]:
-        """Read the tag that begins here; None for none.
+        """Read the tag that begins here, or return None.
 
-        A value whose end is missing ends at the next tag or where the call does.
+        A value without a closing ends at the next tag or at the end of the call.
         """
         while True:
             subject = around.subject(scan)
@@ -109,7 +109,7 @@ class Tags(NamedTuple):
         return end
 
     def _strip_framing(self, text: str) -> str:
-        """Take off the framing: one newline at each end, or the space where there is none; indentation stays."""
+        """Remove the framing: one newline at each end, or the white space if there is no newline; indentation stays."""
         before, after = self.spaced
         if before:
             space = text[: len(text) - len(text.lstrip())]
@@ -133,7 +133,7 @@ def read_tags(place: str, arguments: Mapping[str, Any]) -> Tags:
     nodes = pattern_nodes(f"{place}.tag_pattern", pattern)
     if sorted(names(nodes)) != ["key", "value"]:
         raise TemplateError(
-            f"{place}.tag_pattern: wanted a group 'key' and a group 'value', once each, found {pattern!r:.200}",
+            f"{place}.tag_pattern: expected a group 'key' and a group 'value', once each, got {pattern!r:.200}",
             hint="write it like <parameter=(?P<key>\\w+)>(?P<value>.*?)</parameter>",
         )
     values = value_reader(f"{place}.value_parser", arguments.get("value_parser"))
@@ -156,11 +156,11 @@ def read_tags(place: str, arguments: Mapping[str, Any]) -> Tags:
 
 
 def _split(nodes: Sequence) -> tuple[Sequence, Sequence, tuple[bool, bool]] | None:
-    """Split a pattern around a value that is anything up to a literal; None if the value is of another kind."""
+    """Split a pattern around a value that is anything up to a literal; None if the value has another form."""
     at = next((n for n, node in enumerate(nodes) if isinstance(node, Group) and node.name == "value"), -1)
     value = nodes[at]
     anything = at > 0 and isinstance(value, Group) and len(value.body) == 1 and isinstance(value.body[0], Run)
-    if not anything or not _is_anything(value.body[0]):  # type: ignore[union-attr]  # what `anything` says
+    if not anything or not _is_anything(value.body[0]):  # type: ignore[union-attr] # what `anything` says
         return None
     before, after = nodes[:at], nodes[at + 1 :]
     spaced = (bool(before) and is_space(before[-1]), bool(after) and is_space(after[0]))

@@ -1,4 +1,4 @@
-"""What a field's `transform` says: where in a region the name, the arguments and the id of a call stand."""
+"""Read a field's `transform`: where in a region to find the name, the arguments and the id of a call."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _EXAMPLE: Final = '{"type": "function", "function": {"name": "{name}", "argument
 class CallShape(NamedTuple):
     """Where the parts of a call are.
 
-    `name` and `id` are captures of the delimiters, or None where they are members of the parsed content, under
-    `keys`; then the arguments are one as well. With a captured or `fixed_name` the content is the arguments, unless
+    `name` and `id` are captures of the delimiters, or None if they are members of the parsed content, under `keys`; the
+    arguments are then a member too. With a captured name or a `fixed_name` the content is the arguments, unless
     `arguments_in_content` says that they are a member of it.
     """
 
@@ -33,15 +33,15 @@ class CallShape(NamedTuple):
         return self.name is not None or bool(self.fixed_name)
 
     def name_in(self, captures: Mapping[str, str]) -> str:
-        """Return the name, given what the opening captured."""
+        """Return the name, given the captures of the opening."""
         return self.fixed_name or (captures.get(self.name, "") if self.name is not None else "")
 
 
 def call_shape(place: str, transform: Any, captures: Collection[str], *, each: bool) -> CallShape:
-    """Read a transform; without one the content is a call, or a list of them.
+    """Read a transform; without one the content is a call or a list of calls.
 
     Raises:
-        TemplateError: It does not say where a call's parts are.
+        TemplateError: It does not say where the parts of a call are.
     """
     if transform is None:
         return CallShape(CallKeys())
@@ -75,7 +75,7 @@ class _Places(NamedTuple):
     each: bool
 
     def capture(self, value: Any) -> str | None:
-        """Return the capture a placeholder names, or None when it names none."""
+        """Return the capture that a placeholder names, or None."""
         path = self._path(value)
         return path[0] if path and len(path) == 1 and path[0] in self.captures else None
 
@@ -103,6 +103,6 @@ def _refuse_mixed(place: str, transform: Any) -> None:
             _refuse_mixed(place, value)
     elif isinstance(transform, str) and _PLACEHOLDER.search(transform) and not _PLACEHOLDER.fullmatch(transform):
         raise TemplateError(
-            f"{place}: a placeholder stands alone, found {transform!r:.120}, which mixes one with other text",
+            f"{place}: expected a placeholder alone, got {transform!r:.120}, which mixes one with other text",
             hint='write it like "{content}"',
         )

@@ -1,4 +1,4 @@
-"""What the text of one parameter means: by the tool's schema, and without one as the metadata says."""
+"""Convert the text of one parameter by the tool's schema, or without one as the metadata says."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class ValueReader(NamedTuple):
     dialect: Dialect = Dialect()
 
     def read(self, text: str, schema: Any) -> tuple[Any, str]:
-        """Return a value, and a note where it is not what was wanted."""
+        """Return a value, and a note if it does not have the expected type."""
         if schema is not None:
             return coerce_text(text, schema)
         if self.kind == "text":
             return text, ""
         if self.kind == "bool":
             lowered = text.strip().lower()
-            return (_BOOLEANS[lowered], "") if lowered in _BOOLEANS else (text, "kept as text: it is no boolean")
+            return (_BOOLEANS[lowered], "") if lowered in _BOOLEANS else (text, "kept as text: it is not a boolean")
         value, is_read = self._json(text.strip())
         if self.kind == "float" and _is_number(value, int, float):
             return float(value), ""
         if is_read and (self.kind == "json" or (self.kind == "int" and _is_number(value, int))):
             return value, ""
-        return text, "" if self.dialect.allows_text else f"kept as text: it is no {self.kind}"
+        return text, "" if self.dialect.allows_text else f"kept as text: it is not a valid {self.kind}"
 
     def _json(self, text: str) -> tuple[Any, bool]:
         if not text:

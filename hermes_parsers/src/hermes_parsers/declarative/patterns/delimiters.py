@@ -1,4 +1,7 @@
-"""What opens and closes a field: literals, or a pattern; both end as one step, and the literals to look for it with."""
+"""The delimiters that open and close a field: literals or a pattern.
+
+Both become one step and the literals to search for it.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,17 @@ from hermes_parsers.declarative.patterns.syntax import (
 from hermes_parsers.engine.scanning.scan import Scan, Wait
 
 MARK_LIMIT: Final = 256
-"""The longest repeat of one class in a mark. A mark without end would hold back, and copy, all text behind it."""
+"""The longest repeat of one class in a mark. With an unbounded mark, all text after it would be held back and copied.
+"""
 _REMEDY: Final = "write it with literals, classes and lazy '.*?' before a literal; or use 'open'/'close' with a literal"
 
 
 class Delimiter(NamedTuple):
     """An opening or a closing.
 
-    `marks` are the literals with which a match can begin, space before them aside; `weak` those of them that text has
-    everywhere. `step` matches the whole from a mark on; `leads` says that text in front of the mark can be part of it,
-    `reaches` that a part of it could hold a mark. `nodes` is what a writer spells it from.
+    `marks` are the literals with which a match can begin, after optional space; `weak` are those that are common in
+    plain text. `step` matches the whole from a mark on; `leads` says that text before the mark can be part of it,
+    `reaches` that a part of it could contain a mark. A writer spells the delimiter from `nodes`.
     """
 
     nodes: Sequence
@@ -51,7 +55,7 @@ class Delimiter(NamedTuple):
         return end
 
     def read(self, scan: Scan, at: int) -> Generator[str, None, tuple[int, dict[str, str]]]:
-        """Return where a match that begins here ends, or -1, and what its named parts hold."""
+        """Return where a match that begins here ends, or -1, and its named captures."""
         while True:
             subject = Subject(scan.text, final=scan.final)
             end = self._mark_end(subject, at)
@@ -63,13 +67,13 @@ class Delimiter(NamedTuple):
         end = self.step(subject, at)
         if end < 0 or not self.reaches:
             return end
-        # What may stand between the parts of a mark must not be another of its kind: that would cost the call there.
+        # The text between the parts of a mark must not contain another such mark: the call there would be lost.
         begun = next((mark for mark in self.marks if subject.text.startswith(mark, at)), None)
         return FAIL if begun is not None and subject.text.find(begun, at + 1, end) >= 0 else end
 
 
 def delimiter(place: str, field: Mapping[str, Any], key: str) -> Delimiter | None:
-    """Read `open` or `open_pattern`, `close` or `close_pattern`; None where the field has neither."""
+    """Read `open` or `open_pattern`, `close` or `close_pattern`; None if the field has neither."""
     nodes = nodes_of(place, field, key)
     if nodes is None:
         return None
@@ -82,7 +86,7 @@ def delimiter(place: str, field: Mapping[str, Any], key: str) -> Delimiter | Non
     if not firsts or any(not head.literal for head in firsts):
         pattern = field.get(f"{key}_pattern")
         raise _unusable(
-            f"{place}.{key}_pattern", pattern, "it does not begin with a literal, so it could begin anywhere"
+            f"{place}.{key}_pattern", pattern, "it does not begin with a literal, so it could match anywhere"
         )
     marks = tuple(sorted(head.literal for head in firsts))
     weak = tuple(mark for mark in marks if not mark.strip(" \t\r\n,;"))
@@ -90,7 +94,7 @@ def delimiter(place: str, field: Mapping[str, Any], key: str) -> Delimiter | Non
 
 
 def _reaches(nodes: Sequence, marks: tuple[str, ...]) -> bool:
-    """Whether a repeat in a pattern could hold one of its marks."""
+    """Whether a repeat in a pattern could contain one of its marks."""
     solid = [mark for mark in marks if len(mark) > 1]
     for node in nodes:
         if isinstance(node, Run) and any(all(holds(node.chars, char) for char in mark) for mark in solid):
@@ -101,14 +105,14 @@ def _reaches(nodes: Sequence, marks: tuple[str, ...]) -> bool:
 
 
 def _leads(nodes: Sequence) -> bool:
-    """Whether a pattern begins with an optional run of a class, perhaps after something else that is optional."""
+    """Whether a pattern begins with an optional run of a class, possibly after other optional parts."""
     if nodes and isinstance(nodes[0], Choice) and () in nodes[0].branches:
         nodes = nodes[1:]
     return bool(nodes) and isinstance(nodes[0], Run) and nodes[0].low == 0
 
 
 def _firsts(nodes: Sequence) -> Heads:
-    """Return how matches begin, an optional run of a class in front aside: it is looked for from what follows it."""
+    """Return how matches begin after an optional run of a class; the search starts from what follows the run."""
     if nodes and isinstance(nodes[0], Run) and nodes[0].low == 0:
         return _firsts(nodes[1:])
     if len(nodes) > 1 and isinstance(nodes[0], Choice) and () in nodes[0].branches:
@@ -134,7 +138,7 @@ def pattern_nodes(place: str, pattern: Any) -> Sequence:
     """Read a pattern.
 
     Raises:
-        TemplateError: It is none, or has a part that is not supported.
+        TemplateError: It is not a valid pattern, or has an unsupported part.
     """
     if not isinstance(pattern, str) or not pattern:
         raise fault(place, "a regular expression as a text", pattern)
@@ -145,7 +149,7 @@ def pattern_nodes(place: str, pattern: Any) -> Sequence:
 
 
 def tag_step(place: str, pattern: Any, nodes: Sequence, *, is_whole: bool) -> Step:
-    """Make the step of a tag, or of what stands before or after a value; only a value may be of any length."""
+    """Build the step of a tag, or of the text before or after a value; only a value may have any length."""
     try:
         return compile_pattern(nodes, limit=None if is_whole else MARK_LIMIT)
     except PatternError as error:
@@ -154,8 +158,8 @@ def tag_step(place: str, pattern: Any, nodes: Sequence, *, is_whole: bool) -> St
 
 def _unusable(place: str, pattern: Any, why: str) -> TemplateError:
     return TemplateError(
-        f"{place}: the pattern {pattern!r:.300} cannot be matched in linear time: {why}; a backtracking match could "
-        "stand still on what a model wrote, so it is refused",
+        f"{place}: the pattern {pattern!r:.300} cannot be matched in linear time: {why}; it is refused, because a "
+        f"backtracking match could hang on a model's output",
         hint=_REMEDY,
     )
 
@@ -171,7 +175,7 @@ def _literals(place: str, value: Any) -> list[str]:
 
 
 def without_space(nodes: Sequence) -> Sequence:
-    """Leave out the space a pattern may begin and end with: space around marks is framing anyway."""
+    """Remove optional space at both ends of a pattern: space around marks is framing anyway."""
     while nodes and is_space(nodes[0]):
         nodes = nodes[1:]
     while nodes and is_space(nodes[-1]):
@@ -190,10 +194,10 @@ def is_space(node: Node) -> bool:
 
 
 def cores(place: str, nodes: Sequence) -> tuple[str, ...]:
-    """Return the literals a delimiter of a text field comes down to, what is optional around them left out.
+    """Return the literals of a text field's delimiter, without the optional parts around them.
 
     Raises:
-        TemplateError: It is more than literals.
+        TemplateError: It consists of more than literals.
     """
     if len(nodes) == 1 and isinstance(nodes[0], Choice):
         return tuple(dict.fromkeys(core for branch in nodes[0].branches for core in cores(place, branch)))
@@ -208,7 +212,8 @@ def cores(place: str, nodes: Sequence) -> tuple[str, ...]:
     if len(nodes) == 1 and isinstance(nodes[0], Choice):
         return cores(place, nodes)
     raise TemplateError(
-        f"{place}: a text field opens and closes with a literal, or one of several, and optional space; found more",
+        f"{place}: expected a literal, or one of several, with optional space around it as the delimiter of a text "
+        f"field",
         hint="write it as 'open'/'close' with a literal or a list of literals",
     )
 

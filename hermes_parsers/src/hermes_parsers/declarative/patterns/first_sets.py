@@ -1,4 +1,4 @@
-"""How matches of a pattern may begin, from which it follows whether a choice could ever be regretted."""
+"""First sets: how matches of a pattern may begin. They show whether a choice could need backtracking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_parsers.declarative.patterns.syntax import Choice, Group, Literal, N
 
 
 class Head(NamedTuple):
-    """A beginning: a literal, or one character of a class; neither where nothing more has to follow."""
+    """A beginning: a literal, or one character of a class; neither if nothing more has to follow."""
 
     literal: str = ""
     chars: str = ""
@@ -30,7 +30,7 @@ Heads = frozenset[Head]
 
 
 def heads(sequence: Sequence, follow: Heads = frozenset([END])) -> Heads:
-    """Return how matches of a sequence may begin, given how what follows it may."""
+    """Return how matches of a sequence may begin, given the first set of what follows it."""
     for node in reversed(sequence):
         follow = _heads(node, follow)
     return follow
@@ -52,7 +52,7 @@ def _heads(node: Node, follow: Heads) -> Heads:
 
 
 def meet(some: Heads, others: Heads) -> bool:
-    """Whether a text could begin in one way of each."""
+    """Whether some text could begin in a way of each set."""
     return any(one.meets(other) for one in some - {END} for other in others - {END})
 
 
@@ -64,5 +64,5 @@ def holds(chars: str, char: str) -> bool:
 @lru_cache(maxsize=256)
 def overlap(some: str, others: str) -> bool:
     """Whether two classes have a character in common."""
-    # All there are, since a proof by examples would be none; a few milliseconds, once per pair of classes.
+    # Checks every character, since samples would prove nothing; a few milliseconds, once per pair of classes.
     return re.search(f"(?={some}){others}", "".join(map(chr, range(sys.maxunicode + 1)))) is not None

@@ -1,11 +1,11 @@
-"""Patterns matched in one pass: every step decides for good, so nothing is ever tried again.
+"""Match patterns in one pass: every step is final, so there is no backtracking.
 
-A regular expression tries a second way when what follows a choice does not fit. Here a pattern is accepted only if a
-second way could not fit either: what may follow a repeat differs from what is repeated, the alternatives differ from
-each other, or nothing that can fail follows. A repeat before a literal ends where the literal first stands;
-`transformers` goes on behind that place when what follows the literal does not fit, which is the one difference.
+A regular expression backtracks when the text after a choice does not match. Here a pattern is accepted only if
+backtracking could not help: what may follow a repeat differs from what is repeated, the alternatives differ from each
+other, or nothing that can fail follows. A repeat before a literal ends at the literal's first occurrence;
+`transformers` continues past it if what follows the literal does not match, which is the only difference.
 
-Whatever is searched in a text is remembered, so that any number of attempts on it stays linear.
+Search results are remembered, so any number of attempts on one text stays linear.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from hermes_parsers.declarative.patterns.syntax import (
 
 FAIL: Final = -1
 WAIT: Final = -2
-"""What a step returns in place of a position: it does not fit; more text is needed to know."""
+"""What a step returns in place of a position: no match; or more text is needed to decide."""
 
 
 class Subject:
-    """A text to match, which may still grow, with the captures of the match and what was searched in the text."""
+    """A text to match, which may still grow, with the captures of the match and the remembered searches."""
 
     __slots__ = ("_literals", "_runs", "captures", "final", "text")
 
@@ -46,7 +46,7 @@ class Subject:
         self._runs: dict[str, tuple[int, int]] = {}
 
     def find(self, literal: str, at: int, limit: int | None) -> int:
-        """Return where a literal stands next, no further away than `limit`, or the text's length."""
+        """Return the next occurrence of a literal within `limit`, or the text's length."""
         if limit is not None:
             place = self.text.find(literal, at, at + limit + len(literal))
             return len(self.text) if place < 0 else place
@@ -58,7 +58,7 @@ class Subject:
         return place
 
     def run(self, chars: str, match: Callable[[str, int, int], re.Match[str] | None], at: int, stop: int) -> int:
-        """Return where the characters of a class that begin here end, looked at no further than `stop`."""
+        """Return where the run of a class's characters that begins here ends, at most `stop`."""
         start, end = self._runs.get(chars, (1, 0))
         if not start <= at <= end:
             start = end = at
@@ -69,7 +69,7 @@ class Subject:
         return min(end, stop)
 
     def capture(self, name: str) -> str:
-        """Return what was captured under a name, nothing if that part of the pattern was not needed."""
+        """Return what was captured under a name, "" if that part of the pattern did not match."""
         start, end = self.captures.get(name, (0, 0))
         return self.text[start:end]
 
@@ -79,10 +79,10 @@ Step = Callable[[Subject, int], int]
 
 
 def compile_pattern(sequence: Sequence, *, limit: int | None = None) -> Step:
-    """Make one step of a pattern; no repeat in it takes more than `limit` characters.
+    """Build one step of a pattern; no repeat in it takes more than `limit` characters.
 
     Raises:
-        PatternError: It could need a second way.
+        PatternError: It could need backtracking.
     """
     return _Compiler(limit).sequence(sequence, frozenset([END]), is_repeated=False)
 
@@ -137,7 +137,7 @@ class _Compiler:
         return steps[0] if len(steps) == 1 else _all_of(tuple(steps))
 
     def _is_certain(self, run: Run, follow: Heads) -> bool:
-        """Whether a run ends at one place only: it cannot go on, or nothing after it can fail."""
+        """Whether a run can end at one place only: it cannot continue, or nothing after it can fail."""
         return run.low == run.high or END in follow or not meet(frozenset([Head(chars=run.chars)]), follow)
 
     def _step(self, node: Node, follow: Heads, *, is_repeated: bool) -> Step:
@@ -152,10 +152,10 @@ class _Compiler:
             return self._repeat(node, follow)
         if isinstance(node, Edge):
             return _start if node.is_start else _end
-        raise PatternError("a lookahead is supported only as the whole of an opening, where it looks for the closing")
+        raise PatternError("a lookahead is supported only as the whole opening, where it looks for the closing")
 
     def _run(self, chars: str, low: int, high: int | None) -> Step:
-        """Make the step of a run, which never gives back what it took."""
+        """Build the step of a run, which never gives back what it matched."""
         if high is None and self._limit is None:
             endless = re.compile(f"{chars}*").match
 
@@ -179,7 +179,7 @@ class _Compiler:
         return take
 
     def _gap(self, run: Run, parts: list[_Part]) -> Step:
-        """Make the step of a run up to a literal that it could contain, and take both from the parts."""
+        """Build the step of a run up to a literal that it could contain, and remove both from the parts."""
         space, borders, literal = _gap_end(run, parts)
         before, after = borders
         del parts[: parts.index(literal) + 1]
@@ -213,21 +213,21 @@ class _Compiler:
             beginnings = [heads(branch, follow) for branch in node.branches]
             for n, first in enumerate(beginnings):
                 if any(meet(first, second) for second in beginnings[n + 1 :]):
-                    raise PatternError("two alternatives can begin alike, so which of them is meant is not certain")
+                    raise PatternError("two alternatives can begin alike, so the choice between them is ambiguous")
         return _one_of(tuple([self.sequence(branch, follow, is_repeated=is_repeated) for branch in node.branches]))
 
     def _repeat(self, node: Repeat, follow: Heads) -> Step:
         first = heads(node.body)
         if END in first:
-            raise PatternError("what is repeated can be nothing")
+            raise PatternError("the repeated part can match the empty text")
         if END not in follow and meet(first, follow):
-            raise PatternError("what follows a repeated group can begin like it, so where it ends is not certain")
+            raise PatternError("the text after a repeated group can begin like the group, so its end is ambiguous")
         body = self.sequence(node.body, (first | follow) - {END}, is_repeated=True)
         return _repeater(body, node.low, node.high or self._limit or sys.maxsize)
 
 
 def _before_gap(run: Run, parts: list[_Part]) -> bool:
-    """Whether a run stands before one that ends at a literal which it cannot run into, so that it may take all."""
+    """Whether the next run ends at a literal that this run cannot contain, so this run may match greedily."""
     rest = [part for part in parts if not isinstance(part, _Border)]
     if not rest or not isinstance(rest[0], Run) or not rest[0].lazy:
         return False
@@ -236,7 +236,7 @@ def _before_gap(run: Run, parts: list[_Part]) -> bool:
 
 
 def _gap_end(run: Run, parts: list[_Part]) -> tuple[Run | None, tuple[list[_Border], list[_Border]], Literal]:
-    """Return the optional space before the literal that ends a run, the borders on its two sides, and the literal."""
+    """Return the optional space before the literal that ends a run, the anchors around it, and the literal."""
     space: Run | None = None
     borders: tuple[list[_Border], list[_Border]] = ([], [])
     for part in parts:
@@ -249,14 +249,14 @@ def _gap_end(run: Run, parts: list[_Part]) -> tuple[Run | None, tuple[list[_Bord
             space = part
         else:
             break
-    raise PatternError(f"what follows the repeated {run.chars} could be part of it, so where it ends is not certain")
+    raise PatternError(f"the text after the repeated {run.chars} could be part of it, so its end is ambiguous")
 
 
 def _check_gap(run: Run, space: Run | None, literal: str) -> None:
     if run.high is not None:
         raise PatternError(f"the bounded repeat of {run.chars} before {literal!r} could end in several places")
     if not run.lazy and all(holds(run.chars, char) for char in literal):
-        raise PatternError(f"the greedy repeat of {run.chars} asks for the last {literal!r}, which later text can move")
+        raise PatternError(f"the greedy repeat of {run.chars} needs the last {literal!r}, which later text can move")
     if space is not None and (not run.lazy or holds(space.chars, literal[0])):
         raise PatternError(f"the repeat of {space.chars} before {literal!r} could end in several places")
 

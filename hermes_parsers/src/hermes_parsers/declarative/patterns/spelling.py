@@ -1,4 +1,4 @@
-"""Delimiters written back: a pattern's plainest text with a call's name in it."""
+"""Write delimiters: the simplest text that a pattern matches, with a call's name in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_parsers.declarative.patterns.syntax import Ahead, Choice, Edge, Grou
 
 
 def spell(nodes: Sequence, captures: Mapping[str, str]) -> str:
-    """Write a text that a pattern matches; what is optional is left out.
+    """Write a text that a pattern matches, without its optional parts.
 
     Raises:
         ValueError: The pattern leaves open what to write.
@@ -33,7 +33,7 @@ def _spell_node(node: Node, captures: Mapping[str, str]) -> str:
 
 
 def _space(node: Choice) -> str:
-    """Return optional white space, which a pattern would not name if the model did not write it."""
+    """Return optional white space; a pattern names it only if the model writes it."""
     parts = [part for branch in node.branches for part in branch]
     return parts[0].text if len(parts) == 1 and isinstance(parts[0], Literal) and parts[0].text.isspace() else ""
 

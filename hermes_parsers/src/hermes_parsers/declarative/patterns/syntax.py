@@ -1,9 +1,9 @@
-"""The regular expressions of a template, read into a tree of the constructs that can be matched without backtracking.
+"""The regular expressions of a template, parsed into a tree of constructs that can be matched without backtracking.
 
-Only what real templates use is known: literals, classes, groups, alternatives, greedy and lazy repeats, the anchors of
+Supported is what real templates use: literals, classes, groups, alternatives, greedy and lazy repeats, the anchors of
 the text's ends, and a lookahead (which `template` gives a meaning of its own). The dialect is Python's with DOTALL, as
-`transformers` compiles them. Everything else is refused: backreferences and lookarounds need backtracking, and what is
-not known cannot be promised to be linear.
+`transformers` compiles them. Everything else is refused: backreferences and lookarounds need backtracking, and for
+unknown constructs linear time cannot be guaranteed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_REPEATS: Final = 1000
 
 
 class PatternError(ValueError):
-    """A pattern that is not understood or cannot be matched in linear time; the text says which part and why."""
+    """A pattern is not supported or cannot be matched in linear time; the message says which part and why."""
 
 
 class Literal(NamedTuple):
@@ -55,7 +55,7 @@ class Choice(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """Anything but a single class, repeated."""
+    """A repeated group: anything except a single class."""
 
     body: Sequence
     low: int
@@ -82,15 +82,15 @@ def read_pattern(pattern: str) -> Sequence:
     """Read a regular expression.
 
     Raises:
-        PatternError: It is none, or has a construct that is not known here.
+        PatternError: It is not valid, or has an unsupported construct.
     """
     if len(pattern) > _LONGEST:
         raise PatternError(f"it has {len(pattern)} characters, at most {_LONGEST} are read")
     try:
         re.compile(pattern, re.DOTALL)
     except (re.error, RecursionError, OverflowError, Warning) as error:
-        # `re` warns of classes whose meaning is to change; where warnings are errors, that is one.
-        raise PatternError(f"it is no regular expression: {error}") from error
+        # `re` warns of classes whose meaning will change; under -W error the warning is an exception.
+        raise PatternError(f"it is not a valid regular expression: {error}") from error
     return _Reader(pattern).all()
 
 
@@ -111,7 +111,7 @@ def bodies(node: Node) -> tuple[Sequence, ...]:
 
 
 class _Reader:
-    """Recursive descent over a pattern that `re` has accepted, so that nesting and brackets are known to be right."""
+    """Recursive descent over a pattern that `re` has accepted, so nesting and brackets are valid."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern

@@ -1,6 +1,6 @@
-"""Reports what stands between a format's own marks and is no call: instead of one, or behind one.
+"""Report text between a format's marks that is not a call, alone or after a call.
 
-It was meant as a call, so that the model has to hear of it; as text it would end the rollout as an answer.
+It was meant as a call, so the model must get feedback; as plain text it would end the rollout as an answer.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable, Generator, Mapping
 from hermes_parsers.engine.scanning.scan import INVALID_JSON, SPACE, Draft, Marks, Scan, Wait, sees, skip_space
 
 Read = Callable[[Scan, int], Wait]
-"""Reads the calls at a mark, or returns -1 where none can be read."""
+"""Reads the calls at a mark, or returns -1 if it cannot read any."""
 
 
 def pairs_of(closers: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the openers that have a closing mark, and these; of a mapping that says "" where there is none."""
+    """Return the openers that have a closing mark, and the closing marks, from a mapping with "" for none."""
     closed = {opener: closer for opener, closer in closers.items() if opener and closer}
     return tuple(closed), tuple(dict.fromkeys(closed.values()))
 
 
 class ClosedBlocks:
-    """The marks that open and close the blocks of a format; any of the latter closes what any of the former opened.
+    """The marks that open and close the blocks of a format; any closing mark closes any block.
 
-    Only a section, which a mark before that of its first call opens, is closed by no other mark than one of `sections`;
-    and `parts` close a part of a call, behind which its own mark is to follow.
+    Exceptions: a section, which a mark before its first call opens, is closed only by a mark in `sections`; and `parts`
+    close a part of a call, after which the closing mark of the call must follow.
     """
 
     __slots__ = ("_closers", "_follows", "_marks", "_openers", "_sections", "_wholes")
@@ -46,9 +46,9 @@ class ClosedBlocks:
     def read(self, scan: Scan, at: int) -> Wait:
         """Add the draft of a failed attempt and return where the block ends; -1 where no block opens, or none closes.
 
-        Behind a second opening mark, a first one is text. Only where nothing stands between the two do both belong to
-        the block; a third one does not, so that a run of marks is not looked through once for each. What stands between
-        the mark of a section and that of its first call is an attempt. A mark between quotes is text.
+        An opening mark before another one is text. Only if nothing stands between the two do both belong to the block;
+        a third one does not, so that a run of marks is not searched once for each mark. Text between the mark of a
+        section and that of its first call is an attempt. A mark between quotes is text.
         """
         opener = next((mark for mark in self._openers if scan.text.startswith(mark, at)), None)
         if opener is None:
@@ -69,7 +69,7 @@ class ClosedBlocks:
         return end
 
     def second_opener(self, scan: Scan, at: int) -> Wait:
-        """Return where the opening mark that begins here stands again, with only space between, or -1."""
+        """Return the place of a second copy of the opening mark that begins here, with only space between, or -1."""
         opener = next((mark for mark in self._openers if scan.text.startswith(mark, at)), None)
         if opener is None:
             return -1
@@ -82,9 +82,9 @@ class ClosedBlocks:
         return not closing or (scan.text.endswith(closing, 0, end) and self._follows(scan.text, end) is None)
 
     def leave(self, scan: Scan, start: int, end: int, read: Read) -> Wait:
-        """Return where a block has ended whose calls are read up to `end`, if one of these begins at `start`.
+        """Return where a block ends that begins at `start` and whose calls are read up to `end`.
 
-        `read` reads the calls that stand in a section behind something else.
+        `read` reads the calls in a section that follow other text.
         """
         closing, inner = self._closing(scan.text, start)
         return (yield from self.close(scan, end, closing, inner, read)) if closing else end
@@ -92,10 +92,10 @@ class ClosedBlocks:
     def close(
         self, scan: Scan, end: int, closing: tuple[str, ...] = (), inner: str = "", read: Read | None = None
     ) -> Wait:
-        """Return where a block has ended whose calls are read up to `end`, behind all its closing marks.
+        """Return where a block ends whose calls are read up to `end`, after all its closing marks.
 
-        A mark that stands there twice makes the last call `repaired`; it is handed in before that is known, as nothing
-        of what it says is in doubt. What stands between a call and the mark that closes the block is an attempt.
+        A duplicate mark makes the last call `repaired`; the call is added before that is known, because its content is
+        certain. Text between a call and the mark that closes the block is an attempt.
         """
         closing = closing or self._wholes
         is_over = scan.text.endswith(closing, 0, end)
@@ -113,10 +113,7 @@ class ClosedBlocks:
             is_over = is_over or scan.text.endswith(closing, 0, end)
 
     def _closing(self, text: str, start: int) -> tuple[tuple[str, ...], str]:
-        """Return the marks that can close the block that begins here, none where no block does; and a section's calls'.
-
-        The latter is the opening mark of a call, or "" where no section begins.
-        """
+        """Return the closing marks of the block that begins here (or none) and a section's mark of calls (or "")."""
         opener = next((mark for mark in self._openers if text.startswith(mark, start)), None)
         if opener is None:
             return (), ""
@@ -127,9 +124,9 @@ class ClosedBlocks:
     def _read_rest(
         self, scan: Scan, at: int, inner: str, read: Read | None
     ) -> Generator[str, None, tuple[int, bool] | None]:
-        """Report what stands before the next mark, and read the call that this opens in a section.
+        """Report the text before the next mark, and in a section read the call that the mark opens.
 
-        Returns where that ends and whether the block goes on no further; None where it has ended at its last call.
+        Returns where that ends and whether the block is over; None if the block ended at its last call.
         """
         found = self._marks.sure(scan.text, at) if scan.final else (yield from self._marks.seek(scan, at))
         if found is None or (found[0] in self._openers and found[0] != inner):
@@ -138,7 +135,7 @@ class ClosedBlocks:
         end = found.start() if is_call else found.end()
         if at < found.start():
             rest = scan.text[at : found.start()].strip()
-            reason = f"what stands between a call and {found[0]} is no call: {rest!r:.80}"
+            reason = f"expected a call or {found[0]} after the call, got {rest!r:.80}"
             scan.drafts.append(Draft(at, end, INVALID_JSON, reason=reason))
         if read is None or not is_call:
             return end, False
@@ -154,7 +151,7 @@ class ClosedBlocks:
         return at
 
     def _after_closers(self, scan: Scan, end: int) -> Wait:
-        """Return where the closing marks end that follow one another, like those of a call and of its section."""
+        """Return where consecutive closing marks end, such as those of a call and of its section."""
         while True:
             after = yield from skip_space(scan, end)
             mark = yield from self._closer_at(scan, after)
@@ -170,7 +167,7 @@ class ClosedBlocks:
 
 
 def unread_reason(opener: str, body: str, closer: str) -> str:
-    """Say what stands between two marks in place of a call."""
+    """Return the reason for an attempt whose marks contain no call."""
     if not body:
-        return f"nothing stands between {opener} and {closer}"
-    return f"what stands between {opener} and {closer} is no call: {body!r:.80}"
+        return f"expected a call between {opener} and {closer}, got nothing"
+    return f"expected a call between {opener} and {closer}, got {body!r:.80}"

@@ -1,4 +1,4 @@
-"""The base of every family: a reader, and from it `parse`, `stream` and `render`."""
+"""The base class of every family: adds `parse`, `stream` and `render` to a reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class OptionsOnDemand:
-    """The model of a parser's options, imported when a registry asks for it: pydantic costs more than all parsers."""
+    """The model of a parser's options, imported only when a registry needs it.
+
+    Importing pydantic costs more than all parsers.
+    """
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
@@ -34,15 +37,15 @@ class ScanningParser(FormatReader):
     opener may be the beginning of another.
 
     Args:
-        options: What a registry validated; the keyword arguments say the same.
-        promote_drafts: Make a call of what was drafted in reasoning when no call follows it.
+        options: Options validated by a registry, in place of the keyword arguments.
+        promote_drafts: Turn calls that were drafted in reasoning into calls when no call follows.
         reasoning_opened: The prompt has already opened the reasoning, so the text begins inside it.
     """
 
     stream_type: ClassVar[type[ScanStream]] = ScanStream
-    """The driver; another for a format in which text has marks around it as well."""
+    """The driver; a subclass replaces it if its format has marks around text as well."""
     stop_tokens: ClassVar[tuple[str, ...]] = ()
-    """The special tokens at which models of this format end a turn (`StoppingParser`); empty where it is not known."""
+    """The special tokens at which models of this format end a turn (`StoppingParser`); empty if unknown."""
     between: ClassVar[str] = ""
     """What the model's template writes between two calls."""
 
@@ -60,11 +63,11 @@ class ScanningParser(FormatReader):
         return self.stream_type(self, tools, mode).whole(text)
 
     def stream(self, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ScanStream:
-        """Begin to parse text that arrives in pieces."""
+        """Start parsing text that arrives in pieces."""
         return self.stream_type(self, tools, mode)
 
     def declare(self, tools: Sequence[ToolSchema]) -> str:
-        """Return what a system prompt has to say of tools where the model's chat template does not list them.
+        """Return the text about tools for a system prompt, for models whose chat template does not list tools.
 
         Raises:
             ValueError: There is no tool, or this format cannot write a call.
@@ -79,7 +82,7 @@ class ScanningParser(FormatReader):
         Raises:
             ValueError: It cannot be written so that it reads back the same.
         """
-        # Who only parses need not import how messages are written.
+        # Imported here because parsing does not need it.
         from hermes_parsers.engine.rendering import read_message, refuse_unless_same
         from hermes_parsers.engine.round_trip import refuse_unless_read_with_tools
 
@@ -96,11 +99,13 @@ class ScanningParser(FormatReader):
         return self.write_reasoning(reasoning) + self.write(content, calls)
 
     def write_reasoning(self, reasoning: str) -> str:
-        """Write the reasoning with its tags; nothing for none."""
+        """Write the reasoning with its tags; "" if there is none."""
         if not reasoning:
             return ""
         if self.reasoning_tags is None:
-            raise ValueError("this format has no reasoning, found some in the message; remove reasoning_content")
+            raise ValueError(
+                "expected no reasoning, since this format has none, got some in the message; remove reasoning_content"
+            )
         (opening, closing), (before, after) = self.reasoning_tags, self.reasoning_framing
         return f"{opening}{before}{reasoning}{after}{closing}{self.reasoning_end}"
 
@@ -111,7 +116,7 @@ class ScanningParser(FormatReader):
         return f"{content}{self.framing if content else ''}{self.write_calls(calls)}"
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
-        """Write the calls, with what the template puts around all of them."""
+        """Write the calls, with the template's text around all of them."""
         return self.between.join([self.write_call(call, index) for index, call in enumerate(calls)])
 
     def write_call(self, call: WrittenCall, index: int) -> str:

@@ -1,4 +1,4 @@
-"""Whether a mark of a format is quoted: text that names a mark, or shows one in code, means no call by it."""
+"""Detect quoted marks: text that names a mark, or shows one in code, is not a call."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _CLOSING: Final = {
 
 
 def is_between_quotes(text: str, start: int, end: int) -> bool:
-    """Whether the mark `text[start:end]` stands between a quote or backtick and the one that matches it.
+    """Whether the mark `text[start:end]` stands between a quote or backtick and the matching one.
 
-    The character behind the mark decides. In a stream it has to be there already: at the text's end the answer is no.
+    The character after the mark decides. In a stream it must have arrived: at the end of the text the answer is no.
     """
     closing = _CLOSING.get(text[start - 1], "") if start > 0 else ""
     return closing != "" and end < len(text) and text[end] in closing
 
 
 class Quotes:
-    """Tells of places in ascending order whether what stands there is quoted: behind a quote, or in a code fence.
+    """Tells whether the mark at a place is quoted: after a quote, or in a code fence. Ask in ascending order.
 
-    The text is given in pieces, to which more may come.
+    The text arrives in pieces.
     """
 
     __slots__ = ("_begin", "_fence", "_index", "_last", "_pieces", "at")
@@ -56,12 +56,12 @@ class Quotes:
         return bool(self._fence) or self._last in _CLOSING
 
     def skip_to(self, place: int) -> None:
-        """Go on behind a call: what stands in it opens and closes no fence."""
+        """Continue after a call: text inside it neither opens nor closes a fence."""
         if place > self.at:
             self.at, self._last = place, ""
 
     def _text_before(self, stop: int) -> str:
-        """Return the text from where the last one ended; each piece is looked at once."""
+        """Return the text since the last call; each piece is searched once."""
         found = []
         while self._index < len(self._pieces):
             piece = self._pieces[self._index]

@@ -1,4 +1,4 @@
-"""What a format is to the scanner: its marks, the reader of what they begin, and the ids of its calls."""
+"""The scanner's interface to a format: its marks, the reader of its blocks, and the ids of its calls."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ class FormatReader:
     """Reads one wire format, block by block; stateless. No opener may be the beginning of another.
 
     Args:
-        promote_drafts: Make a call of what was drafted in reasoning when no call follows it.
+        promote_drafts: Turn calls that were drafted in reasoning into calls when no call follows.
         reasoning_opened: The prompt has already opened the reasoning, so the text begins inside it.
     """
 
     openers: ClassVar[tuple[str, ...]] = ()
-    """What may begin a block: the driver calls `read` where one stands."""
+    """The marks that may begin a block: the driver calls `read` at each."""
     body: ClassVar[str] = ""
-    r"""What must follow an opener, as a linear regular expression; it matches at `\Z` what more text may complete."""
+    r"""What must follow an opener, as a linear regular expression; it ends with `\Z` where more text may complete the
+    match.
+    """
     pattern: ClassVar[str] = ""
     """A regular expression that may begin a block as well, with the same duties."""
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<think>", "</think>")
-    """What the template puts around reasoning; None for a format that has none."""
+    """The marks around reasoning in the template; None for a format without reasoning."""
     other_thinking: ClassVar[tuple[Thinking, ...]] = (THINK,)
-    """What else is read as reasoning in a format that has some."""
+    """Other marks around reasoning that are accepted, in a format with reasoning."""
     ends_reasoning: ClassVar[tuple[str, ...] | None] = None
-    """Those of `openers` at which reasoning ends that is never closed; None for all of them.
-
-    A call behind such a mark was meant: the mark is a special token of the model, or a tag that no other text has. What
-    only `pattern` finds (a bare object, a Python list) may be an example in the reasoning, and so may a call behind a
-    mark that prose and code have as well. The families that have such marks name the others here.
+    """The `openers` that end reasoning which is never closed; None for all of them. A call after such a mark was meant:
+    the mark is a special token of the model, or a tag that no other text has. A match of `pattern` only (a bare object,
+    a Python list) may be an example in the reasoning, and so may a call after a mark that also occurs in prose and
+    code. Families with such marks list the other ones here.
     """
     section_closers: ClassVar[tuple[str, ...]] = ()
-    """What closes a section around several calls, in a format whose calls have marks of their own in it."""
+    """The marks that close a section around several calls, in a format whose calls have marks inside the section."""
     part_closers: ClassVar[tuple[str, ...]] = ()
-    """What closes a part of a call, in a format that has a further mark at the call's end."""
+    """The marks that close a part of a call, in a format with another mark at the call's end."""
     reasons_again: ClassVar[bool] = False
-    """Whether reasoning may begin again behind text: only where its marks are special tokens."""
+    """Whether reasoning may begin again after text: only if its marks are special tokens."""
     framing: ClassVar[str] = ""
     """What the model's template writes between content and the first call."""
     reasoning_framing: ClassVar[tuple[str, str]] = ("\n", "\n")
@@ -64,15 +65,15 @@ class FormatReader:
         self.prepare()
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the openers whose blocks are closed by a mark, and these marks.
+        """Return the openers of blocks that a mark closes, and those closing marks.
 
-        Whatever stands in such a block was meant as a call: where it cannot be read, or stands behind a call, that is
-        an attempt, not text.
+        Everything in such a block was meant as a call: if it cannot be read, or follows a call, it is an attempt, not
+        text.
         """
         return (), ()
 
     def prepare(self) -> None:
-        """Compile what reading takes; called once, when the parser is made."""
+        """Compile the patterns for reading; called once, when the parser is created."""
 
     def _thinking(self) -> dict[str, Thinking]:
         if self.reasoning_tags is None:
@@ -82,17 +83,20 @@ class FormatReader:
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block from its mark: add a `Draft` per attempt to `scan.drafts` and return where it ended, or -1."""
-        raise NotImplementedError(f"{type(self).__qualname__} must implement read(scan, at), found {scan!r} at {at}")
+        raise NotImplementedError(
+            f"{type(self).__qualname__} must implement read(scan, at); it was called with {scan!r} at {at}"
+        )
 
     def read_now(self, scan: Scan, at: int) -> int:  # noqa: ARG002 - the signature of `read`
-        """Read what needs no waiting, as `read` does, or return `UNDECIDED`; called before it once the text has ended.
+        """Read a block without waiting, like `read`, or return `UNDECIDED`.
 
-        It is for what is frequent: well-formed calls, and broken ones, of which a hostile text has tens of thousands.
+        Called before `read` once the text has ended. It handles the frequent cases: well-formed calls, and broken ones,
+        of which a hostile text has tens of thousands.
         """
         return UNDECIDED
 
     def read_block(self, scan: Scan, at: int, end: int = UNDECIDED) -> Wait:
-        """Read a block as `read` does, after `read_now` returned `end`, and report what cannot be read in it."""
+        """Read a block as `read` does, after `read_now` returned `end`, and report its unreadable parts."""
         closed = self._closed
         if closed is None:
             return (yield from self.read(scan, at)) if end == UNDECIDED else end
@@ -106,11 +110,11 @@ class FormatReader:
         return (yield from closed.leave(scan, start, end, self._read_calls))
 
     def is_left(self, scan: Scan, at: int, end: int) -> bool:
-        """Whether a block that `read_now` has read up to `end` is over there, so that `read_block` is not needed."""
+        """Whether a block that `read_now` has read up to `end` ends there, so `read_block` is not needed."""
         return end >= 0 and (self._closed is None or self._closed.is_left(scan, at, end))
 
     def _read_calls(self, scan: Scan, at: int) -> Wait:
-        """Read as `read` does where a mark has the body that it needs, or return -1."""
+        """Read like `read` if the mark has the body that it needs, or return -1."""
         while not scan.final and self.marks.confirm(scan.text, at) is None and self.marks.begins(scan.text, at):
             yield ""
         return (yield from self.read(scan, at)) if self.marks.confirm(scan.text, at) is not None else -1
@@ -129,15 +133,15 @@ class FormatReader:
                 return ended
 
     def accepts_id(self, written: str) -> bool:  # noqa: ARG002 - for formats that are strict with ids
-        """Whether an id that the model wrote can be a call's `id`; its `wire_id` it is in any case."""
+        """Whether an id that the model wrote can be the call's `id`; it is the call's `wire_id` in any case."""
         return True
 
     def own_id(self, written: str, name: str) -> str | None:  # noqa: ARG002 - for formats whose ids hold the name
-        """Return the id of a call whose model wrote one, in the form this format has; None where one must be made."""
+        """Return the model's id of a call in the form of this format; None if an id must be made."""
         return written if self.accepts_id(written) else None
 
     def make_id(self, name: str, arguments: str, salt: int) -> str:
-        """Make the id of a call whose model wrote none; `salt` counts the ids that were taken already."""
+        """Make an id for a call without one; `salt` counts the ids that were already taken."""
         seed = crc32(f"{salt} {name} ".encode("utf-8", "surrogatepass"))
         return f"call_{crc32(arguments.encode('utf-8', 'surrogatepass'), seed):08x}"
 

@@ -1,4 +1,4 @@
-"""The marks around reasoning, by mark: those of the family's own template, and `<think>`, which models write in all."""
+"""The marks around reasoning: those of the family's template, and `<think>`, which models of all families write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Thinking(NamedTuple):
-    """A pair of marks, and what templates write inside and behind them that is no part of the reasoning."""
+    """A pair of marks, and the text that templates write inside and after them that is not part of the reasoning."""
 
     opening: str
     closing: str
@@ -19,7 +19,7 @@ THINK: Final = Thinking("<think>", "</think>", "\n", "\n", "\n\n")
 
 
 def by_mark(*pairs: Thinking) -> dict[str, Thinking]:
-    """Return each pair under both its marks; the first that has a mark keeps it."""
+    """Return each pair under both of its marks; the first pair with a mark keeps it."""
     found: dict[str, Thinking] = {}
     for pair in pairs:
         found.setdefault(pair.opening, pair)

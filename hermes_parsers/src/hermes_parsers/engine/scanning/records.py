@@ -1,7 +1,7 @@
-"""Builds the contract's frozen records without their generated constructors.
+"""Build the contract's frozen records without their generated constructors.
 
-A frozen dataclass sets each field through `object.__setattr__`, which for a result with three calls is a third of the
-whole parse; the slots' own setters do the same in a third of that time.
+A frozen dataclass sets each field through `object.__setattr__`, which takes a third of the whole parse for a result
+with three calls; the setters of the slots take a third of that time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _segment_call: Final[Any] = ParseSegment.__dict__["call"].__set__
 
 
 def attempt_of(text: str, draft: Draft) -> ParseAttempt:
-    """Build the attempt of a draft that the driver took."""
+    """Build the attempt of a draft that the driver accepted."""
     start, end = draft.base + draft.start, draft.base + draft.end
     attempt = _new(ParseAttempt)
     _status(attempt, draft.status)
@@ -92,8 +92,8 @@ def build_result(
 
 
 def text_only(found: object) -> str:
-    """Return text of a subclass of str, and refuse what is none."""
+    """Return the plain text of a subclass of str; raise TypeError for anything else."""
     if isinstance(found, str):
         return found
     remedy = "; decode it first, with errors='replace'" if isinstance(found, bytes | bytearray) else ""
-    raise TypeError(f"a model's text is a str, found {type(found).__name__}: {found!r:.80}{remedy}")
+    raise TypeError(f"expected a model's text as str, got {type(found).__name__}: {found!r:.80}{remedy}")

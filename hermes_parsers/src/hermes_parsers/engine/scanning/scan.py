@@ -1,9 +1,9 @@
-"""What a family's reader works on: text that may still grow, and the drafts of calls it finds.
+"""The input and output of a family's reader: text that may still grow, and the drafts of calls found in it.
 
-A reader is a generator. It yields when it cannot decide without more text: a mark without which no decision is possible
-(its last character is enough to wake it), or "" to be woken by any text. When `Scan.final` is set it must decide, and
-must not yield. What it decides may not depend on where the text was cut, so it never looks at the end of the text as
-long as `final` is not set.
+A reader is a generator. It yields when it cannot decide without more text. It yields the mark that it needs for a
+decision (the mark's last character wakes it), or "" to be woken by any text. When `Scan.final` is set it must decide,
+and must not yield. The decision must not depend on where the text was cut, so a reader never looks at the end of the
+text while `final` is not set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Wait = Generator[str, None, int]
 
 SPACE: Final = re.compile(r"[ \t\n\r]*").match
 
-# The statuses by their own names: a member looked up on its enum costs as much as a whole draft (CPython 3.11).
+# The statuses as module names: looking up a member on its enum costs as much as a whole draft (CPython 3.11).
 OK: Final = AttemptStatus.OK
 REPAIRED: Final = AttemptStatus.REPAIRED
 UNCLOSED: Final = AttemptStatus.UNCLOSED
@@ -33,24 +33,24 @@ UNKNOWN_TOOL: Final = AttemptStatus.UNKNOWN_TOOL
 GOOD: Final = (OK, UNCLOSED, REPAIRED, UNKNOWN_TOOL)
 
 _ASCII_NAME: Final = re.compile(r"[!#-&(-_a-~]").search
-"""Finds a character that can be seen and is no quote."""
+"""Finds a visible character that is not a quote."""
 _QUOTES: Final = "\"'`\N{DOUBLE LOW-9 QUOTATION MARK}\N{SINGLE LOW-9 QUOTATION MARK}"
 _FILLERS: Final = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 """Letters and symbols that are blank when shown (Unicode's Default_Ignorable_Code_Point, and an empty Braille cell)."""
 _BLANK: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Mn", "Me", "Zs", "Zl", "Zp", "Pi", "Pf"})
-"""The categories of what is invisible, or alone is no name: controls, spaces, marks on other letters, quotes."""
+"""Unicode categories that are invisible, or not a name on their own: controls, spaces, combining marks, quotes."""
 
 UNDECIDED: Final = -2
-"""What `read_now` returns where it leaves a block to `read`."""
+"""What `read_now` returns to leave a block to `read`."""
 
 
 class Draft:
-    """An attempt to call a tool, as a reader found it; positions are those of `Scan.text`."""
+    """An attempt to call a tool, as found by a reader; positions are those of `Scan.text`."""
 
     __slots__ = ("arguments", "base", "call", "end", "id", "name", "reason", "start", "status", "value")
 
     base: int
-    """Where the scan's text began in the source when the driver took the draft."""
+    """Where the scan's text began in the source when the driver accepted the draft."""
 
     def __init__(  # noqa: PLR0917 - made once per call on the hot path, where keywords cost
         self,
@@ -74,32 +74,32 @@ class Draft:
         self.call: int | None = None
 
     def fail(self, status: AttemptStatus, reason: str) -> Draft:
-        """Say that this is no call, and why; the first failure stands."""
+        """Mark this as not a call, with the reason; only the first failure counts."""
         if self.is_good:
             self.status, self.reason = status, reason
         return self
 
     def cut(self, reason: str) -> Draft:
-        """Say that the closing mark is missing, which a good call survives."""
+        """Note that the closing mark is missing; a good call stays good."""
         if self.status is OK:
             self.status, self.reason = UNCLOSED, reason
         return self
 
     def put_in_reasoning(self) -> None:
-        """Say that this stood in the reasoning, and so is no call, whatever it would have been elsewhere."""
+        """Mark this as drafted in the reasoning, so it is not a call, even if it would be one elsewhere."""
         told = f" ({self.status.value}: {self.reason})" if self.reason else ""
         self.status, self.reason = AttemptStatus.IN_REASONING, f"drafted in the reasoning{told}"
 
     def follow_unclosed_reasoning(self) -> None:
-        """Say that the reasoning before it is never closed, which a good call survives."""
+        """Note that the reasoning before it is never closed; a good call stays good."""
         said = "the reasoning before it is never closed"
         if self.status is OK:
             self.status = UNCLOSED
         self.reason = f"{said}; {self.reason}" if self.reason else said
 
     def note_repeated(self, mark: str) -> None:
-        """Say that its closing mark stands there twice, which a good call survives."""
-        said = f"the closing {mark} stands there twice"
+        """Note that its closing mark appears twice; a good call stays good."""
+        said = f"the closing {mark} appears twice"
         if not self.is_good or said in self.reason:
             return
         if self.status is OK:
@@ -107,7 +107,7 @@ class Draft:
         self.reason = f"{self.reason}; {said}" if self.reason else said
 
     def check_name(self) -> Draft:
-        """Refuse a call whose name is no text, or a blank one; here for every format, since none may hand one on."""
+        """Fail a call whose name is not text, or blank. Checked here because it holds for every format."""
         name = self.name
         if type(name) is not str or not (_ASCII_NAME(name) or any(map(_names_something, name))):
             self.name = None
@@ -116,17 +116,17 @@ class Draft:
 
     @property
     def is_good(self) -> bool:
-        """Whether it can be handed on as a call."""
+        """Whether it counts as a call."""
         return self.status in GOOD
 
 
 def _names_something(character: str) -> bool:
-    """Whether a name may consist of this character: one that can be seen and is no quote."""
+    """Whether a name may consist of this character: a visible one that is not a quote."""
     return character not in _QUOTES + _FILLERS and unicodedata.category(character) not in _BLANK
 
 
 class Scan:
-    """The text that is not decided yet, with what was found in it."""
+    """The undecided part of the text, with the drafts found in it."""
 
     __slots__ = ("drafts", "faults", "final", "follows_quote", "last_told", "lenient", "resume", "text", "tools")
 
@@ -137,27 +137,27 @@ class Scan:
         self.final = False
         self.faults = 0
         self.resume = 0
-        """Before it no block begins: what a reader that returns -1 has learned."""
+        """No block begins before this place; set by a reader that returns -1."""
         self.lenient = lenient
         self.tools = tools
         self.drafts: list[Draft] = []
         self.follows_quote: Callable[[int], bool] = lambda _: False
-        """Whether a block that begins here does so behind a quote, or in a code fence; asked in ascending order."""
+        """Whether a block that begins here is after a quote or in a code fence. Ask in ascending order."""
 
     def is_quoted(self, start: int, end: int) -> bool:
-        """Whether a mark stands between quotes, as in text that names it; the character behind it must be there."""
+        """Whether a mark is between quotes, as in text that names it; the character after it must have arrived."""
         around = (self.text[start - 1] if start else self.last_told) + self.text[start : end + 1]
         return len(around) == end - start + 2 and is_between_quotes(around, 1, end - start + 1)
 
     def probe(self, text: str) -> Scan:
-        """Return a scan of a text that does not grow, to look at what is in it."""
+        """Return a scan of a complete text, to look at its content."""
         probe = Scan(lenient=self.lenient, tools=self.tools)
         probe.text, probe.final, probe.follows_quote = text, True, Quotes((text,)).has
         return probe
 
 
 def skip_space(scan: Scan, at: int) -> Wait:
-    """Return the position of the next character that is no space, or the end of the final text."""
+    """Return the position of the next character that is not white space, or the end of the final text."""
     at = SPACE(scan.text, at).end()  # type: ignore[union-attr]  # the pattern matches everywhere
     while at == len(scan.text) and not scan.final:
         yield ""
@@ -166,14 +166,14 @@ def skip_space(scan: Scan, at: int) -> Wait:
 
 
 def sees(scan: Scan, mark: str, at: int) -> Generator[str, None, bool]:
-    """Tell whether a mark stands here, waiting as long as it could."""
+    """Tell whether a mark begins here, waiting until that is certain."""
     while not scan.final and len(scan.text) - at < len(mark) and mark.startswith(scan.text[at:]):
         yield ""
     return scan.text.startswith(mark, at)
 
 
 def seek(scan: Scan, mark: str, at: int) -> Wait:
-    """Return where a mark stands next, or -1 when the text ends without it."""
+    """Return the next place of a mark, or -1 if the text ends without it."""
     while (found := scan.text.find(mark, at)) < 0 and not scan.final:
         at = max(at, len(scan.text) - len(mark) + 1)
         yield mark[-1]
@@ -181,11 +181,11 @@ def seek(scan: Scan, mark: str, at: int) -> Wait:
 
 
 # Where a pattern of this package repeats a group possessively, the group is atomic: (?>...)*+, never (?:...)*+. After a
-# plain group that failed half-way, Python 3.11.0 to 3.11.4 go on behind what it had matched (CPython's gh-106052).
+# plain group that failed half-way, Python 3.11.0 to 3.11.4 continue after the part that matched (CPython's gh-106052).
 
 
 def cut(mark: str) -> str:
-    """Return a pattern for the text's end inside a mark, or before it."""
+    """Return a pattern that matches at the end of the text, inside a mark or before it."""
     pattern = ""
     for character in reversed(mark[:-1]):
         pattern = f"(?>{re.escape(character)}{pattern})?+"
@@ -198,8 +198,8 @@ _Find = Callable[..., "re.Match[str] | None"]
 class Marks:
     r"""Several literal marks, found by one pass.
 
-    `pattern` is a regular expression that is found as well. `marks` that need a `body` are found only where it follows.
-    `search` also finds what only more text can confirm (where these have `\Z`), `sure` and `confirm` never do.
+    `pattern` is a regular expression that is searched as well. `marks` that need a `body` are found only if it follows.
+    `search` also finds matches that only more text can confirm (those with `\Z`); `sure` and `confirm` do not.
     """
 
     def __init__(
@@ -211,16 +211,16 @@ class Marks:
         self._whole = "|".join([*alternatives, pattern] if pattern else alternatives)
         self.longest = max((len(mark) for mark in self._marks), default=1)
 
-    # Each is compiled when it is first asked for: who only parses whole texts needs one of them.
+    # Each is compiled on first use, since parsing whole texts needs only one of them.
 
     @cached_property
     def search(self) -> _Find:
-        """Finds the next mark, or what may become one."""
+        """Finds the next mark, or the beginning of one at the end of the text."""
         return re.compile(self._whole).search
 
     @cached_property
     def begins(self) -> _Find:
-        """Matches a mark, or what may become one."""
+        """Matches a mark, or the beginning of one at the end of the text."""
         return re.compile(self._whole).match
 
     @cached_property
@@ -239,13 +239,13 @@ class Marks:
 
     @cached_property
     def partial(self) -> _Find:
-        """Finds where the beginning of a mark fills the rest of the text."""
+        """Finds the beginning of a mark that fills the rest of the text."""
         prefixes = {mark[:size] for mark in self._marks for size in range(1, len(mark))}
         held = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
         return re.compile(rf"(?:{held})?\Z" if held else r"\Z").search
 
     def partial_start(self, text: str, start: int) -> int:
-        """Return where the text's end begins that could become a mark with more text."""
+        """Return where the tail of the text begins that could become a mark with more text."""
         found = self.partial(text, max(start, len(text) - self.longest + 1))
         assert found is not None
         return found.start()
@@ -255,7 +255,7 @@ class Marks:
         while (found := self.search(scan.text, at)) is None and not scan.final:
             at = max(at, self.partial_start(scan.text, at))
             yield ""
-        # A longer mark could still begin where a shorter one is complete.
+        # A longer mark could still begin at the place of a complete shorter one.
         while found is not None and not scan.final and self.partial_start(scan.text, found.start()) == found.start():
             yield ""
             found = self.search(scan.text, at)

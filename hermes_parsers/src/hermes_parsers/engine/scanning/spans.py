@@ -1,4 +1,4 @@
-"""Segments in the making, and which places of the text behind them are quoted."""
+"""Unfinished segments, and the quoted places in the text after them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_parsers.engine.scanning.scan import Draft
 
 
 class Span:
-    """A segment in the making; positions are those of the whole source."""
+    """An unfinished segment; positions are those of the whole source."""
 
     __slots__ = ("draft", "end", "kind", "start")
 
@@ -21,9 +21,9 @@ class Span:
 
 
 class SpanQuotes:
-    """Tells of places in a text that is being read whether what stands there is quoted; of ascending places.
+    """Tells whether a place in a text is quoted, while the text is read. Ask in ascending order.
 
-    `spans` are what the text was found to be so far. Calls and reasoning neither quote nor fence what is behind them.
+    `spans` are the segments so far. Calls and reasoning neither quote nor fence the text after them.
     """
 
     __slots__ = ("_last", "_looked", "_pieces", "_quotes", "_spans")
@@ -49,5 +49,5 @@ class SpanQuotes:
         return self._quotes.has(place)
 
     def _is_retold(self) -> bool:
-        """Whether all that was text has turned out to be reasoning."""
+        """Whether everything that counted as text turned out to be reasoning."""
         return self._looked > 0 and self._spans[self._looked - 1] is not self._last

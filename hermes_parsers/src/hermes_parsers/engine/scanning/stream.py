@@ -1,7 +1,7 @@
 """The one scanner: text in, in pieces of any size; segments, attempts and calls out.
 
-A family contributes marks and a reader (see `hermes_parsers.engine.scanning.scan`). Here is what all have in common:
-plain text, reasoning, the template's framing around calls, ids, and the waiting for more text.
+A family contributes marks and a reader (see `hermes_parsers.engine.scanning.scan`). This module handles the rest for
+all families: plain text, reasoning, the template's framing around calls, ids, and waiting for more text.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from hermes_parsers.engine.scanning.unclosed_reasoning import end_of_unclosed
 
 _SPACES: Final = re.compile(r"\s*+").match
 _LARGE: Final = 8192
-"""Undecided text above this size is only looked at again when it has grown by a part, so that copying stays linear."""
+"""Undecided text above this size is examined again only when it has grown by a fraction, so copying stays linear."""
 
 
 class ScanStream:
     """A parse in progress; see `hermes_core.contracts.parsing.ParserStream`."""
 
     own_blocks: ClassVar[bool] = False
-    """Whether a subclass reads blocks in its own way."""
+    """Whether a subclass overrides how blocks are read."""
 
     def __init__(self, parser: FormatReader, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
         if mode not in ("strict", "lenient"):
-            raise ValueError(f"mode is 'strict' or 'lenient', found {mode!r}")
+            raise ValueError(f"expected mode 'strict' or 'lenient', got {mode!r}")
         self._parser = parser
         self._known = None if tools is None else _names(tools)
         self._scan = Scan(lenient=mode == "lenient", tools=tools)
@@ -69,7 +69,7 @@ class ScanStream:
     def feed(self, delta: str) -> Sequence[ParseEvent]:
         """Take more text and return the new events."""
         if self._done:
-            raise RuntimeError("feed() came after finish(); begin another stream")
+            raise RuntimeError("feed() was called after finish(); call parser.stream() for another stream")
         if type(delta) is not str:
             delta = text_only(delta)
         if not delta:
@@ -91,7 +91,7 @@ class ScanStream:
         return self._resume()
 
     def finish(self) -> Sequence[ParseEvent]:
-        """Say that the text has ended and return the last events."""
+        """Mark the end of the text and return the last events."""
         if self._done:
             return ()
         self._scan.final = True
@@ -102,7 +102,7 @@ class ScanStream:
     def result(self) -> ParseResult:
         """Return the whole result; only after `finish`."""
         if not self._done:
-            raise RuntimeError("result() is there after finish()")
+            raise RuntimeError("result() was called before finish(); call finish() first")
         text = "".join(self._source)
         return build_result(
             "".join([text[span.start : span.end] for span in self._spans if span.kind == "text"]) or None,
@@ -113,7 +113,7 @@ class ScanStream:
         )
 
     def whole(self, text: str) -> ParseResult:
-        """Parse a complete text: the same scanner, which never has to wait and tells no events."""
+        """Parse a complete text: the same scanner, without waiting and without events."""
         if type(text) is not str:
             text = text_only(text)
         self._source.append(text)
@@ -143,12 +143,12 @@ class ScanStream:
             spans.append(Span("text", at, self._base))
         return (ParseEvent(kind="text", text=delta),)
 
-    # From here on, positions without a base are those of `self._scan.text`; `told` is where undecided text begins.
+    # From here on, positions without a base refer to `self._scan.text`; `told` is where undecided text begins.
 
     def _main(self) -> Generator[str, None, None]:
         scan, parser = self._scan, self._parser
         tags = parser.thinking
-        # With all the text there a block never waits, and need not be a generator in a generator.
+        # With the complete text a block never waits, so it need not be a generator in a generator.
         is_plain = not self.own_blocks
         told = at = 0
         if parser.reasoning_opened:
@@ -182,7 +182,7 @@ class ScanStream:
         self._promote()
 
     def _read_tag(self, told: int, start: int, mark: str) -> Generator[str, None, int]:
-        """Read the reasoning that a tag opens or ends; return where it ended, or -1 when the tag is text."""
+        """Read the reasoning that a tag opens or ends; return where it ended, or -1 if the tag is text."""
         thinking = self._parser.thinking[mark]
         if mark == thinking.opening:
             if self._begins(told, start):
@@ -198,7 +198,7 @@ class ScanStream:
         return -1
 
     def _let_go(self, told: int) -> tuple[int, int]:
-        """Tell the text that can no longer belong to a mark or its framing, and forget it."""
+        """Emit the text that can no longer belong to a mark or its framing, and drop it."""
         scan, marks = self._scan, self._parser.marks
         keep = marks.partial_start(scan.text, told)
         is_idle = keep == len(scan.text)
@@ -212,7 +212,7 @@ class ScanStream:
         return 0, max(0, len(scan.text) - marks.longest)
 
     def _block(self, told: int, start: int) -> Generator[str, None, int]:
-        """Let the family read what follows a mark, and take over each draft as soon as it is there."""
+        """Let the family read the block at a mark, and accept each draft as soon as it exists."""
         scan = self._scan
         first = len(scan.drafts)
         reader = self._parser.read_block(scan, start)
@@ -225,7 +225,7 @@ class ScanStream:
     def _step(
         self, reader: Generator[str, None, int], told: int, start: int, first: int, taken: int
     ) -> tuple[int, int, str | None]:
-        """Go on with a block and take its new drafts; return how many were taken, its end, and what it waits for."""
+        """Continue a block and accept its new drafts; return their number, the block's end, and what it waits for."""
         end, wait = -1, None
         try:
             wait = next(reader)
@@ -239,7 +239,7 @@ class ScanStream:
         return taken, end, wait
 
     def _take_all(self, first: int, told: int, start: int, end: int) -> int:
-        """Take the drafts of a block that was read in one go; return its end, or -1 when there are none."""
+        """Accept the drafts of a block that was read at once; return its end, or -1 if there are none."""
         drafts = self._scan.drafts
         if len(drafts) == first:
             return -1
@@ -281,7 +281,7 @@ class ScanStream:
         return call
 
     def _id(self, written: str | None, name: str, arguments: str) -> str:
-        """Return an id that no call of this message has: the model's own where it can be."""
+        """Return an id that is unique in this message: the model's id if possible."""
         ids, make = self._ids, self._parser.make_id
         own = self._parser.own_id(written, name) if written else None
         first = unique = own or make(name, arguments, 0)
@@ -294,7 +294,7 @@ class ScanStream:
         return unique
 
     def _text(self, start: int, end: int, *, before_call: bool = False, is_last: bool = False) -> int:
-        """Add plain text, without what is framing, and return where it ended."""
+        """Add plain text without framing, and return where it ended."""
         if start == end:
             return end
         spans = self._spans
@@ -318,28 +318,28 @@ class ScanStream:
         return end
 
     def _begins(self, told: int, start: int) -> bool:
-        """Whether only space stands between the last segment and this place."""
+        """Whether there is only space between the last segment and this place."""
         if self._spans and self._spans[-1].kind == "text":
             return False
         place = self._base + told
         if self._told != place:
-            # A text of nothing but marks asks at each of them; how far the space goes is looked up once.
+            # Called at every mark, so the extent of the space is remembered.
             self._told, self._space_end = place, self._base + _SPACES(self._scan.text, told).end()  # type: ignore[union-attr]  # the pattern matches everywhere
         return self._space_end >= self._base + start
 
     def _is_lone(self) -> bool:
-        """Whether everything so far can be reasoning that the prompt had opened; what is no call may stand in it."""
+        """Whether all text so far can be reasoning opened by the prompt; it may contain attempts but no calls."""
         return not self._calls and not self._has_reasoned
 
     def _reasoning(self, told: int, body: int) -> Generator[str, None, int]:
-        """Take the reasoning up to its closing tag; what is drafted in it is an attempt, not a call."""
+        """Consume the reasoning up to its closing tag; calls drafted in it are attempts, not calls."""
         scan, closing = self._scan, self._thinking.closing
         at = len(scan.text) if self._is_open else body
         while (found := scan.text.find(closing, at)) < 0 and not scan.final:
             at = max(body, len(scan.text) - len(closing) + 1)
             yield closing[-1]
         if found < 0:
-            # Where a call ended this reasoning, the next one need not look as far again.
+            # Where a call ended this reasoning, the search for the next one need not look as far again.
             self._is_open = True
             return self._unclosed_reasoning(told, body)
         end = yield from self._after_reasoning(found + len(closing))
@@ -347,13 +347,13 @@ class ScanStream:
         return end
 
     def _repeated_opening(self) -> Generator[str, None, int]:
-        """Return where reasoning begins that the prompt has opened, and the model perhaps again."""
+        """Return where reasoning begins that the prompt has opened (the model may have opened it again)."""
         opening = self._thinking.opening
         at = yield from skip_space(self._scan, 0)
         return at + len(opening) if (yield from sees(self._scan, opening, at)) else 0
 
     def _was_reasoning(self, found: int, after: int) -> Generator[str, None, int]:
-        """Take everything so far as reasoning: its opening tag was part of the prompt."""
+        """Treat everything so far as reasoning: its opening tag was part of the prompt."""
         end = yield from self._after_reasoning(after)
         thought = ("".join(self._source)[: self._base] + self._scan.text[:found]).removesuffix(self._thinking.after)
         self._spans.clear()
@@ -363,7 +363,7 @@ class ScanStream:
         return end
 
     def _after_reasoning(self, end: int) -> Generator[str, None, int]:
-        """Skip what the template writes after the closing tag."""
+        """Skip the template's text after the closing tag."""
         scan = self._scan
         limit = end + len(self._thinking.end)
         while end < limit:
@@ -378,7 +378,7 @@ class ScanStream:
         return end
 
     def _unclosed_reasoning(self, told: int, body: int) -> int:
-        """End reasoning that is never closed: at the first calls that were surely meant, or at the text's end."""
+        """End unclosed reasoning at the first calls that were certainly meant, or at the end of the text."""
         stop = end_of_unclosed(self._parser, self._scan, body, self._known)
         self._is_unclosed = stop < len(self._scan.text)
         self._finish_thought(told, body, stop, stop)
@@ -401,7 +401,7 @@ class ScanStream:
             self._events.append(ParseEvent(kind="reasoning", text=thought))
 
     def _drafts(self, start: int, stop: int) -> None:
-        """Find what was drafted in reasoning."""
+        """Find the calls that were drafted in reasoning."""
         scan, parser = self._scan, self._parser
         if parser.stops.search(scan.text, start, stop) is None:
             return
@@ -418,11 +418,11 @@ class ScanStream:
             draft.put_in_reasoning()
 
     def _promote(self) -> None:
-        """Take what was drafted in reasoning for calls, where that is asked for and no call came."""
+        """Turn calls drafted in reasoning into calls, if that option is set and no call followed."""
         if self._calls or not self._parser.promote_drafts:
             return
         for draft, status in self._drafted:
-            draft.status, draft.reason = status, "drafted in the reasoning, and no call came after it"
+            draft.status, draft.reason = status, "drafted in the reasoning, and no call followed"
             call = self._call(draft)
             self._cut_out(draft)
             if self._tells:
@@ -430,7 +430,7 @@ class ScanStream:
                 self._events.append(ParseEvent(kind="call", text=raw, call=call))
 
     def _cut_out(self, draft: Draft) -> None:
-        """Give a call in reasoning a segment of its own."""
+        """Split the reasoning so that a call in it gets its own segment."""
         start, end = draft.base + draft.start, draft.base + draft.end
         place = next(n for n, span in enumerate(self._spans) if span.start <= start and end <= span.end)
         around = self._spans[place]

@@ -1,4 +1,4 @@
-"""Where reasoning ends that is never closed: a call that was surely meant must not be lost with it."""
+"""Find the end of reasoning that is never closed: a call that was certainly meant must not be lost in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hermes_parsers.engine.scanning.scan import Draft, Scan
 
 
 def end_of_unclosed(parser: FormatReader, scan: Scan, body: int, known: AbstractSet[str] | None) -> int:
-    """Return where the first calls begin that end the reasoning, or the text's end; see `ends_reasoning`.
+    """Return where the first calls begin that end the reasoning, or the end of the text; see `ends_reasoning`.
 
-    Of calls with only space between them one has to be good, name one of the tools that are `known`, and not be quoted,
-    or nothing else may follow them: a model that thinks about calls writes some that it does not mean.
+    Of calls with only space between them, one must be good, name a `known` tool and not be quoted, or nothing else may
+    follow them: a model that thinks about calls writes some that it does not mean.
     """
     text = scan.text
     openers = parser.openers if parser.ends_reasoning is None else parser.ends_reasoning
@@ -36,5 +36,5 @@ def end_of_unclosed(parser: FormatReader, scan: Scan, body: int, known: Abstract
 
 
 def _is_meant(draft: Draft, known: AbstractSet[str] | None) -> bool:
-    """Whether a call that is not quoted ends the reasoning, whatever follows it."""
+    """Whether a call that is not quoted ends the reasoning, no matter what follows it."""
     return draft.check_name().is_good and (known is None or draft.name in known)

@@ -1,1 +1,1 @@
-"""Reading JSON and literals of Python in the text of a model, damaged ones as well."""
+"""Read JSON and Python literals in model output, including damaged ones."""

@@ -1,4 +1,4 @@
-"""What a tool's schema declares to be a text, where a format's own notation would make a number or a word of it."""
+"""Keep values as strings where the tool's schema declares a string but the notation would make a number or a word."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hermes_parsers.schemas import allowed_types, parameter_schemas, subschema
 
 _TEXT_OR_NULL: Final = frozenset({"string", "null"})
 _BARE: Final = re.compile(r"[+\-]?+(?=\.?[0-9])[\w.+/:\-]++|(?:True|False|true|false)(?!\w)")
-"""What is written as a number or begins like one (a date, a version), and the words that are no null."""
+"""Matches numbers and texts that begin like one (a date, a version), and words other than null."""
 _BRACKETS: Final = ("[", "{", "(")
 _NO_SCHEMAS: Final[Mapping[str, Any]] = {}
 
 
 def declared_parameters(tools: Any, name: str | None) -> Mapping[str, Any]:
-    """Return the schemas of a tool's parameters; none where the tool is not known."""
+    """Return the schemas of a tool's parameters; empty if the tool is unknown."""
     return (parameter_schemas(tools, name) if tools and name else None) or _NO_SCHEMAS
 
 
 def is_text(schema: Any, root: Any = None) -> bool:
-    """Whether a schema allows a text and, but for null, nothing else; `root` is what its references point into."""
+    """Whether a schema allows strings and, except null, nothing else; its references point into `root`."""
     return schema is not None and "string" in (kinds := allowed_types(schema, root)) and kinds <= _TEXT_OR_NULL
 
 
@@ -34,9 +34,9 @@ def allows_null(schema: Any, root: Any = None) -> bool:
 
 
 def lacks_texts(arguments: Mapping[str, Any], schemas: Mapping[str, Any]) -> bool:
-    """Whether something else stands in a call's arguments where a text is declared, so that these take a closer look.
+    """Whether the arguments have another value where a string is declared, so that the slow path must read them.
 
-    A null counts: only what was written shows whether it is the word.
+    A null counts: only the source text shows whether it was written as a word.
     """
     return bool(schemas) and any(
         not isinstance(value, str) and lacks_text(value, schemas.get(key), schemas.get(key))
@@ -45,7 +45,7 @@ def lacks_texts(arguments: Mapping[str, Any], schemas: Mapping[str, Any]) -> boo
 
 
 def lacks_text(value: Any, schema: Any, root: Any) -> bool:
-    """Whether something else stands in a value where a text is declared."""
+    """Whether a value has anything else where a string is declared."""
     if schema is None or isinstance(value, str):
         return False
     if is_text(schema, root):
@@ -62,9 +62,9 @@ def _members(value: Any) -> Iterable[tuple[Any, Any]]:
 def read_declared(
     text: str, at: int, end: int, schema: Any, *, repairs: Repairs | None, notes: dict[str, None]
 ) -> tuple[Any, int]:
-    """Read a literal as `read_literal` does; where its schema declares a text, it is the text as it stands.
+    """Read a literal as `read_literal` does; where its schema declares a string, return the source text.
 
-    None stays null, since Python has quotes for what is a text.
+    None stays null, since Python would quote a string.
 
     Raises:
         LiteralError: There is no literal at `at`.
@@ -84,7 +84,7 @@ def read_declared(
 
 
 def settle_written(text: str, schema: Any) -> Any:
-    """Return the value of a whole text, with texts where its schema declares some; None where it cannot be read so."""
+    """Return the value of a whole text, with strings where its schema declares them; None if it cannot be read so."""
     try:
         value, after = _read_written(text)
         return _settle(value, schema, schema, None) if after == len(text) else None
@@ -105,7 +105,7 @@ def _read_text(text: str, at: int, end: int, repairs: Repairs | None, notes: dic
     value, after = read_literal(text, at, end, repairs)
     if not text.startswith(_BRACKETS, at):
         return value, after
-    notes["what has brackets was taken as it stands for a declared text"] = None
+    notes["a bracketed value was kept as text, as the schema declares"] = None
     return text[at:after], after
 
 
@@ -116,7 +116,7 @@ class _Written(str):
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 _decode: Final = json.JSONDecoder(parse_int=_Written, parse_float=_Written, parse_constant=_refuse).raw_decode
@@ -124,7 +124,7 @@ _decode: Final = json.JSONDecoder(parse_int=_Written, parse_float=_Written, pars
 
 @final
 class _WrittenReader(LiteralReader):
-    """Keeps numbers and words as they were written, for only the schema of their place says what they are."""
+    """Keeps numbers and words as they were written; the schema of their place decides what they become."""
 
     __slots__ = ()
 
@@ -138,13 +138,13 @@ class _WrittenReader(LiteralReader):
 
 
 def _settle(value: Any, schema: Any, root: Any, repairs: Repairs | None) -> Any:
-    """Return a value with the numbers and words in it read. Raises LiteralError."""
+    """Return a value with its numbers and words converted. Raises LiteralError."""
     if isinstance(value, _Written):
         if is_text(schema, root):
             return str(value)
         read, after = read_literal(value, 0, len(value), repairs)
         if after < len(value):
-            raise LiteralError(f"{value[:40]!r} is no number that can be read", 0)
+            raise LiteralError(f"{value[:40]!r} is not a valid number", 0)
         return read
     if isinstance(value, bool) and is_text(schema, root):
         return str(value).lower()

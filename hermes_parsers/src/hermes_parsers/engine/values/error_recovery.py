@@ -1,4 +1,4 @@
-"""Where a call that cannot be read ends, so that the calls after it are kept."""
+"""Find where an unreadable call ends, so that the calls after it are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_parsers.engine.values.json_text import JsonError
 
 
 class Ends:
-    """The marks at which a broken call ends: its closing ones, and those that begin the next."""
+    """The marks at which a broken call ends: its closing marks, and those that begin the next call."""
 
     __slots__ = ("closers", "marks")
 
@@ -19,18 +19,18 @@ class Ends:
         self.marks = Marks((*closers, *openers))
 
     def at_mark(self, text: str, at: int) -> tuple[int, int]:
-        """Return where the body that begins at `at` ends in whole text, at the first mark, and where its call does."""
+        """Return where the body that begins at `at` ends in whole text, at the first mark, and where its call ends."""
         found = self.marks.sure(text, at)
         if found is None:
             return len(text), len(text)
         return found.start(), found.end() if found[0] in self.closers else found.start()
 
     def recover(self, scan: Scan, at: int, error: JsonError) -> Generator[str, None, tuple[int, int, AttemptStatus]]:
-        """Return where the broken body that begins at `at` ends, where its call ends, and what it is.
+        """Return where the broken body that begins at `at` ends, where its call ends, and the kind of mark.
 
-        A body whose brackets balance in front of a closing mark ends there, whatever its strings hold. Any other ends
-        at the first mark, even inside what may have been a string: where a quote is missing, strings mean nothing. But
-        where the fault stands behind that mark, and another closing one follows it before the next call, it was text.
+        A body whose brackets balance before a closing mark ends there, whatever its strings contain. Any other body
+        ends at the first mark, even inside a possible string: if a quote is missing, strings cannot be trusted. But if
+        the fault comes after that mark, and another closing mark follows before the next call, the first mark was text.
         """
         if scan.final and error.end < 0 and not error.is_cut:
             body, end = self.at_mark(scan.text, at)
@@ -49,7 +49,7 @@ class Ends:
         return body, end, INVALID_JSON
 
     def _behind_fault(self, scan: Scan, body: int, end: int, fault: int) -> Generator[str, None, tuple[int, int]]:
-        """Return start and end of the first closing mark behind a fault; what was found, where a call begins before."""
+        """Return start and end of the first closing mark after a fault; unchanged if a call begins before it."""
         at = end
         while True:
             found = self.marks.sure(scan.text, at) if scan.final else (yield from self.marks.seek(scan, at))
@@ -71,20 +71,20 @@ class Ends:
                 yield held
 
     def _wait_at(self, scan: Scan, at: int) -> str | None:
-        """Return what to wait for where the text ends before it is decided whether a closing mark stands here."""
+        """Return what to wait for if the text ends before it is certain whether a closing mark begins here."""
         rest = scan.text[at : at + self.marks.longest]
         is_open = not scan.final and at + len(rest) == len(scan.text)
         return "" if is_open and any(mark != rest and mark.startswith(rest) for mark in self.closers) else None
 
 
 def broken_call_at(text: str, start: int, end: int, dead: int) -> Draft:
-    """Make the draft of a call that stops to be JSON at `dead`, as `broken_call` does, without an error's cost."""
+    """Build the draft of a call that stops being JSON at `dead`, like `broken_call` but without an error's cost."""
     reason = f"{text[dead]!r} is out of place, {dead - start} characters into the call"
     return Draft(start, end, INVALID_JSON, None, None, None, reason)
 
 
 def broken_call(start: int, end: int, status: AttemptStatus, error: JsonError) -> Draft:
-    """Make the draft of a call that cannot be read."""
+    """Build the draft of an unreadable call."""
     if status is TRUNCATED:
         return Draft(start, end, status, reason="the text ends inside the call")
     return Draft(start, end, status, reason=f"{error.reason}, {error.at - start} characters into the call")

@@ -1,4 +1,4 @@
-"""From a JSON object that should be a call to a draft: name, arguments with their source text, and what is wrong."""
+"""Convert a JSON object that should be a call to a draft: name, arguments with source text, and faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPACE: Final = r"[ \t\n\r]*+"
 
 
 class CallKeys(NamedTuple):
-    """Under which keys a format writes what; of several that are there, the first wins."""
+    """The keys of a format for name, arguments and id; if several are present, the first wins."""
 
     name: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
@@ -28,18 +28,18 @@ OPENAI_KEYS: Final = CallKeys()
 
 
 def plain_head(keys: CallKeys) -> str:
-    """Match what a well-formed call has before its arguments, with the name; no two parts match the same text."""
+    """Match the part of a well-formed call before its arguments, with the name; no two parts match the same text."""
     name, arguments = f'"{keys.name[0]}"', f'"{keys.arguments[0]}"'
     return _SPACE.join([r"\{", name, ":", r'"([\w.\-]++)"', ",", arguments, ":", r"(?=\{)"])
 
 
 def plain_call(text: str, start: int, at: int, before: Match, behind: Match) -> Draft | None:
-    """Read a call as templates show it, which most are; None leaves all others to the long way.
+    """Read a call written like the template's, as most are; None leaves any other to the slow path.
 
     Args:
-        text: Of which no more than a part is looked at, so that `behind` must not take its end for the text's.
+        text: Only a part of it is examined, so `behind` must not treat the end of that part as the end of the text.
         start: Where the call begins.
-        at: Where its object does.
+        at: Where its object begins.
         before: Matches up to the arguments, with the name in its first group.
         behind: Matches what follows the arguments; its first group, if it has one, is the id.
     """
@@ -58,11 +58,11 @@ def plain_call(text: str, start: int, at: int, before: Match, behind: Match) -> 
 
 
 def draft_of(text: str, start: int, end: int, found: Members, keys: CallKeys = OPENAI_KEYS) -> Draft:
-    """Make the draft of an object with its members' spans."""
+    """Build the draft of an object whose members have spans."""
     draft = Draft(start, end)
     function = found.get("function")
     if function is not None and isinstance(function[0], dict) and not any(key in found for key in keys.name):
-        # The shape of the OpenAI API, which models have seen often: the call is one level deeper.
+        # The shape of the OpenAI API, which models often write: the call is one level deeper.
         inner = members_at(text, function[1])[0] if function[1] >= 0 else without_spans(function[0])
         found = {**found, **inner}
     name = next((found[key][0] for key in keys.name if key in found), None)
@@ -78,7 +78,7 @@ def draft_of(text: str, start: int, end: int, found: Members, keys: CallKeys = O
 
 
 def set_arguments(draft: Draft, text: str, value: Any, start: int, end: int) -> None:
-    """Take a value for the arguments of a draft, with its source text where it has a span."""
+    """Use a value as the arguments of a draft, with its source text if it has a span."""
     if value is None:
         draft.arguments, draft.value = "{}", {}
     elif isinstance(value, dict):
@@ -88,7 +88,7 @@ def set_arguments(draft: Draft, text: str, value: Any, start: int, end: int) -> 
         _unwrap(draft, value)
     else:
         draft.value = value
-        draft.fail(INVALID_JSON, f"arguments are an object, found {type(value).__name__}")
+        draft.fail(INVALID_JSON, f"expected an object as arguments, got {type(value).__name__}")
 
 
 def _unwrap(draft: Draft, value: str) -> None:
@@ -100,7 +100,7 @@ def _unwrap(draft: Draft, value: str) -> None:
         read, end = None, -1
     if not isinstance(read, dict) or end != len(inner) or not is_shallow(inner, 0, end):
         draft.value = value
-        draft.fail(INVALID_JSON, f"arguments are an object, found a text that is none: {value!r:.80}")
+        draft.fail(INVALID_JSON, f"expected an object as arguments, got a string that is not one: {value!r:.80}")
         return
     draft.arguments, draft.value = inner or "{}", read
     draft.reason = "the arguments were JSON in a string"
@@ -109,23 +109,23 @@ def _unwrap(draft: Draft, value: str) -> None:
 def _missing(keys: CallKeys, name: Any, found: Members) -> str:
     wanted = " or ".join(repr(key) for key in keys.name)
     if name is None:
-        return f"wanted the key {wanted}, found {', '.join(map(repr, list(found)[:8])) or 'an empty object'}"
-    return f"{wanted} is a text, found {name!r:.80}"
+        return f"expected the key {wanted}, got {', '.join(map(repr, list(found)[:8])) or 'an empty object'}"
+    return f"expected a string as {wanted}, got {name!r:.80}"
 
 
 def without_spans(value: dict[str, Any]) -> Members:
-    """Give an object's members without spans."""
+    """Return an object's members without spans."""
     return {key: (item, _UNSPANNED, _UNSPANNED) for key, item in value.items()}
 
 
 def repaired_object(text: str, start: int, end: int) -> tuple[dict[str, Any], str] | None:
-    """Read the object that fills a span, leniently; return it and what was repaired, or None."""
+    """Read the object that fills a span leniently; return it and the repairs, or None."""
     from hermes_parsers.engine.values.literals import read_repaired
     from hermes_parsers.engine.values.quoted_strings import LiteralError
 
     try:
         value, at, repairs = read_repaired(text, start, end)
-    except (LiteralError, RecursionError):  # how deep it may recurse depends on the caller's stack
+    except (LiteralError, RecursionError):  # the possible depth depends on the caller's stack
         return None
     rest = text[at:end].strip()
     if rest.strip("}]"):
@@ -137,7 +137,7 @@ def repaired_object(text: str, start: int, end: int) -> tuple[dict[str, Any], st
 
 
 def repaired_end(text: str, start: int, end: int) -> int:
-    """Return where an object ends that could be read leniently, or -1."""
+    """Return where an object ends that was read leniently, or -1."""
     from hermes_parsers.engine.values.literals import read_repaired
     from hermes_parsers.engine.values.quoted_strings import LiteralError
 

@@ -1,6 +1,6 @@
-"""JSON in model text: values with their spans, read by the standard library's C scanner.
+"""Read JSON in model output: values with their spans, by the standard library's C scanner.
 
-Values keep their source: numbers, escapes and spacing of a call's arguments stay as the model wrote them.
+Spans keep the source text: numbers, escapes and spacing of a call's arguments stay as the model wrote them.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, Final
 from hermes_parsers.engine.scanning.scan import SPACE, Scan
 
 MAX_DEPTH: Final = 128
-"""Deeper nesting is refused: the C scanner recurses, and how far it may depends on the caller's stack."""
+"""Deeper nesting is refused: the C scanner recurses, and its limit depends on the caller's stack."""
 WINDOW: Final = 1 << 14
-"""Of a larger text only so much is tried at once: the error of a failed read counts the lines before it."""
+"""Larger texts are read in parts of this size, because the error of a failed read counts the lines before it."""
 
 FEW: Final = 8
-"""After so many failed reads of a text, ends are found before reading: trying first only pays where it succeeds."""
+"""After this many failed reads of a text, ends are found before reading: reading first only pays if it succeeds."""
 
 Members = dict[str, tuple[Any, int, int]]
 """An object's members by key: the value, and where its text starts and ends."""
 
 
 class JsonError(ValueError):
-    """The text is no JSON value.
+    """The text is not a JSON value.
 
-    `at` is where that shows, `is_cut` that the text ended inside, `start` where the value began, `end` where its
-    brackets balance (or -1), `opened` where the string began in which it ended (or -1).
+    `at` is the place of the fault, `is_cut` says that the text ended inside, `start` is where the value began, `end`
+    where its brackets balance (or -1), `opened` where the string began in which it ended (or -1).
     """
 
     def __init__(self, reason: str, at: int, *, is_cut: bool = False, start: int = -1) -> None:
@@ -44,7 +44,7 @@ class JsonError(ValueError):
     opened: int = -1
 
     def string_in(self, text: str) -> int:
-        """Return where the last string before the fault begins, or -1: where strings stopped to mean what they say."""
+        """Return where the last string before the fault begins, or -1: from there on strings cannot be trusted."""
         if self.opened >= 0 or self.start < 0:
             return self.opened
         return _last_string(text, self.start, self.at)
@@ -54,11 +54,11 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-# What `raw_decode` wraps, without the wrapper: it is a quarter of the time of a short value.
+# The scanner inside `raw_decode`, without the wrapper, which takes a quarter of the time for a short value.
 def _float(literal: str) -> float:
     value = float(literal)
     if isinf(value):
-        raise ValueError(f"{literal[:40]} is beyond what a number can be")
+        raise ValueError(f"{literal[:40]} is out of range for a number")
     return value
 
 
@@ -72,7 +72,7 @@ def value_at(text: str, at: int) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         raise JsonError(error.msg, error.pos) from None
     except StopIteration as error:
-        raise JsonError("wanted a JSON value", error.value) from None
+        raise JsonError("expected a JSON value", error.value) from None
     except (ValueError, RecursionError) as error:
         raise JsonError(str(error) or "nested too deeply", at) from None
 
@@ -86,7 +86,7 @@ def members_at(text: str, at: int) -> tuple[Members, int]:
     except json.JSONDecodeError as error:
         raise JsonError(error.msg, error.pos) from None
     except StopIteration as error:
-        raise JsonError("wanted a JSON value", error.value) from None
+        raise JsonError("expected a JSON value", error.value) from None
     except RecursionError:
         raise JsonError("nested too deeply", at) from None
     except JsonError:
@@ -102,12 +102,12 @@ def _members(text: str, at: int) -> tuple[Members, int]:
         return found, i + 1
     while True:
         if text[i] != '"':
-            raise JsonError("wanted a key in double quotes", i)
+            raise JsonError("expected a key in double quotes", i)
         key, i = _decode(text, i)
         if text[i] != ":":
             i = _space(text, i)
             if text[i] != ":":
-                raise JsonError(f"wanted ':' after the key {key!r}", i)
+                raise JsonError(f"expected ':' after the key {key!r}", i)
         start = _space(text, i + 1)
         value, i = _decode(text, start)
         found[key] = (value, start, i)
@@ -116,7 +116,7 @@ def _members(text: str, at: int) -> tuple[Members, int]:
         if text[i] == "}":
             return found, i + 1
         if text[i] != ",":
-            raise JsonError("wanted ',' or '}'", i)
+            raise JsonError("expected ',' or '}'", i)
         i = _space(text, i + 1)
 
 
@@ -127,12 +127,12 @@ def _space(text: str, at: int) -> int:
 
 
 def read_members(scan: Scan, at: int) -> Generator[str, None, tuple[Members, int]]:
-    """Read the object at `at`, waiting for its end. Raises JsonError when it is none."""
+    """Read the object at `at`, waiting for its end. Raises JsonError if it is not one."""
     return _read(scan, at, members_at, _shift)
 
 
 def read_value(scan: Scan, at: int) -> Generator[str, None, tuple[Any, int]]:
-    """Read the object or array at `at`, waiting for its end. Raises JsonError when it is none."""
+    """Read the object or array at `at`, waiting for its end. Raises JsonError if it is neither."""
     return _read(scan, at, value_at, lambda value, _: value)
 
 
@@ -173,9 +173,9 @@ def window(text: str, at: int) -> tuple[str, int]:
 
 
 def dead_at_once(scan: Scan, at: int) -> tuple[int, int] | None:
-    """Return where the text stops to be JSON if it does before any closing bracket: the way through a run of faults.
+    """Return where the text stops being JSON, if that is before any closing bracket: a fast path for many faults.
 
-    The bracket at `at` begins the value. The second place is the quote of the string that a line break cuts, or -1.
+    The bracket at `at` begins the value. The second place is the quote of a string that a line break cuts, or -1.
     """
     text = scan.text
     found = (_lenient_run() if scan.lenient else _strict_run())(text, at)
@@ -188,14 +188,14 @@ def dead_at_once(scan: Scan, at: int) -> tuple[int, int] | None:
 
 
 def out_of_place(text: str, at: int, dead: int, opened: int) -> JsonError:
-    """Make the error of a value that begins at `at`, from what `dead_at_once` says of it."""
+    """Build the error of a value that begins at `at` from the result of `dead_at_once`."""
     error = JsonError(f"{text[dead]!r} is out of place", dead, start=at)
     error.opened = opened
     return error
 
 
 def _fault(balance: Balance, text: str) -> JsonError:
-    """Make the error of brackets that do not balance."""
+    """Build the error for brackets that do not balance."""
     if balance.dead < 0 and balance.loose < 0:
         return _locate_error(balance, JsonError("the text ends inside the JSON", len(text), is_cut=True))
     if balance.dead < 0:
@@ -212,7 +212,7 @@ def _locate_error(balance: Balance, error: JsonError) -> JsonError:
 
 
 def is_shallow(text: str, at: int, end: int) -> bool:
-    """Whether a value that was read is nested no deeper than is accepted."""
+    """Whether a value is nested at most as deep as accepted."""
     if text.count("{", at, end) + text.count("[", at, end) <= MAX_DEPTH:
         return True
     balance = Balance(at)
@@ -232,14 +232,14 @@ _LENIENT_BODY: Final = r'[^"\\]*+(?>\\.[^"\\]*+)*+'
 
 
 def _tokens(body: str) -> str:
-    """Match what may stand between two brackets; possessive throughout, so nothing is tried twice."""
+    """Match the text that may stand between two brackets; possessive throughout, so there is no backtracking."""
     return rf'{_PLAIN}(?>"{body}"{_PLAIN})*+'
 
 
 _Match = Callable[[str, int], re.Match[str] | None]
 
 
-# Compiled at the first fault: most texts have none.
+# Compiled at the first fault, since most texts have none.
 @cache
 def _strict() -> _Match:
     return re.compile(_tokens(_STRICT_BODY), re.DOTALL).match
@@ -261,7 +261,7 @@ def _lenient_run() -> _Match:
 
 
 def _run(body: str, cut: str) -> _Match:
-    """Compile brackets that open and what stands between; the group is the quote of a string that a line break cuts."""
+    """Compile opening brackets and the text between; the group is the quote of a string that a line break cuts."""
     return re.compile(rf"(?>[{{\[]{_tokens(body)}){{0,{MAX_DEPTH}}}+(?>{cut})?+", re.DOTALL).match
 
 
@@ -270,11 +270,11 @@ _LONGEST_WORD: Final = 5
 
 
 class Balance:
-    """Finds where a JSON object or array ends, in text that grows; each character is looked at twice at most.
+    """Finds where a JSON object or array ends in growing text; each character is read at most twice.
 
-    After `advance` has returned True, `end` is its end, or -1 where it stopped to be JSON at `dead`. `opened` is where
-    a string began that does not end, `loose` where the first object is without a comma before it. Unless `keeps_lines`,
-    a raw newline in a string is no JSON, as in the standard.
+    After `advance` has returned True, `end` is its end, or -1 if it stopped being JSON at `dead`. `opened` is where an
+    unterminated string began, `loose` the first object without a comma before it. Unless `keeps_lines`, a raw newline
+    in a string is invalid, as in the JSON standard.
     """
 
     __slots__ = ("_in_string", "_keeps_lines", "_skip", "at", "dead", "depth", "end", "loose", "opened", "start")
@@ -291,7 +291,7 @@ class Balance:
         self._skip = _lenient() if keeps_lines else _strict()
 
     def advance(self, text: str) -> bool:
-        """Go on as far as the text goes; return whether it is decided."""
+        """Continue to the end of the text so far; return whether it is decided."""
         while self.end < 0:
             if self._in_string and not self._leave_string(text):
                 return self.dead >= 0
@@ -326,7 +326,7 @@ class Balance:
         return True
 
     def _is_dead(self, text: str, at: int) -> bool:
-        """Whether the object at `at` shows that this is no JSON: it is the second one without a comma before it."""
+        """Whether the object at `at` shows that this is not JSON: it is the second one without a comma before it."""
         if at == self.start or not _is_loose(text, at):
             return False
         if self.loose >= 0:
@@ -358,7 +358,7 @@ def _last_string(text: str, start: int, end: int) -> int:
 
 
 def _is_loose(text: str, at: int) -> bool:
-    """Whether neither a comma, a colon nor an opening bracket stands before this."""
+    """Whether there is no comma, colon or opening bracket before this place."""
     at -= 1
     while text[at] in " \t\n\r":
         at -= 1

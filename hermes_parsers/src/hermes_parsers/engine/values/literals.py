@@ -1,4 +1,4 @@
-"""Reads one Python or JSON literal from a text in linear time, and JSON with the slips that leave no doubt."""
+"""Read one Python or JSON literal from a text in linear time, and JSON with unambiguous mistakes."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _PYTHON_TOKEN: Final = re.compile(r"""'((?>[^'\\]++|\\.)*+)'|"(?>[^"\\]++|\\.)*+
 _PYTHONIC: Final = re.compile(r"'|True|False|None")
 _JSON_WORD: Final = {"True": "true", "False": "false", "None": "null"}
 
-# A number in base 2, 8 or 16 escapes Python's limit on reading digits, but not the one on writing them: 4300.
+# Python limits reading digits only in base 10, but writing them in any case: to 4300.
 _MAX_BITS: Final = 14_284
 
 
 def read_literal(text: str, at: int, end: int, repairs: Repairs | None = None) -> tuple[Any, int]:
-    """Read the Python or JSON literal at `at` and return it as JSON values, with the place behind it.
+    """Read the Python or JSON literal at `at` and return it as a JSON value, with the place after it.
 
-    A literal that reaches `end` may go on in a longer text. Tuples and sets become lists, keys become text.
-    NaN, infinities, and numbers too long to be written again are refused. Where `repairs` are asked for, leading zeros
-    of a decimal number are overlooked and noted there.
+    A literal that reaches `end` may continue in a longer text. Tuples and sets become lists, keys become text. NaN,
+    infinities, and numbers too long to be written again are refused. If `repairs` is given, leading zeros of a decimal
+    number are accepted and noted there.
 
     Raises:
         LiteralError: There is no literal at `at`.
@@ -61,12 +61,15 @@ def read_literal(text: str, at: int, end: int, repairs: Repairs | None = None) -
 
 @cache
 def _shallow() -> re.Pattern[str]:
-    """Compile three levels of lists and objects; no text is looked at twice on one level, as all is possessive."""
+    """Compile three levels of lists and objects.
+
+    No text is read twice on one level, because everything is possessive.
+    """
     return re.compile(rf"[\[{{](?>{_OTHER}|{_DEEPER})*+[\]}}]", re.DOTALL)
 
 
 def _read_shallow(text: str, at: int, end: int) -> tuple[Any, int] | None:
-    """Read a container by the C decoder, if it is not deep and nearly JSON; None where it takes a closer look."""
+    """Read a container with the C decoder if it is shallow and nearly JSON; None leaves it to the slow path."""
     found = _shallow().match(text, at, end)
     if found is None:
         return None
@@ -92,16 +95,16 @@ def _to_finite(text: str) -> float:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def read_repaired(text: str, at: int, end: int) -> tuple[Any, int, tuple[str, ...]]:
     """Read JSON at `at`; raw control characters, trailing commas and Python's ways of writing are repaired.
 
-    The third item names the repairs in order; it is empty for valid JSON. Nothing that is missing is made up.
+    The third item names the repairs in order; it is empty for valid JSON. Missing parts are never invented.
 
     Raises:
-        LiteralError: The text is not JSON, nor as good as JSON.
+        LiteralError: The text is neither JSON nor repairable.
     """
     repairs: Repairs = {}
     value, after = LiteralReader(text, end, repairs).value(at)
@@ -109,7 +112,7 @@ def read_repaired(text: str, at: int, end: int) -> tuple[Any, int, tuple[str, ..
 
 
 class LiteralReader:
-    """Descends into one value; without `repairs` it reads Python's dialect, in which nothing needs repair."""
+    """Recursive descent over one value; without `repairs` it reads Python literals, which need no repair."""
 
     __slots__ = ("_depth", "_end", "_repairs", "_text")
 
@@ -166,13 +169,13 @@ class LiteralReader:
         return items, at + 1
 
     def _separator(self, at: int, closer: str) -> int:
-        """Stand on what follows a comma, or on the closer."""
+        """Advance to what follows a comma, or to the closer."""
         at = self._skip_space(at)
         char = self._peek(at)
         if char == closer:
             return at
         if char != ",":
-            raise LiteralError(f"expected ',' or '{closer}', found {char!r}", at)
+            raise LiteralError(f"expected ',' or '{closer}', got {char!r}", at)
         return self._behind_comma(at + 1, closer)
 
     def _behind_comma(self, at: int, closer: str) -> int:
@@ -195,7 +198,7 @@ class LiteralReader:
         if char == ")":
             return first, at + 1
         if char != ",":
-            raise LiteralError(f"expected ',' or ')', found {char!r}", at)
+            raise LiteralError(f"expected ',' or ')', got {char!r}", at)
         return self._items(at + 1, [first], ")")
 
     def _braces(self, at: int) -> tuple[Any, int]:
@@ -207,9 +210,9 @@ class LiteralReader:
             at = self._skip_space(at)
             char = self._peek(at)
             if char != ":":
-                # In JSON a lone member is a value gone missing rather than a set.
+                # In JSON a lone member is a missing value rather than a set.
                 if self._repairs is not None or key_at != start or char not in ",}":
-                    raise LiteralError(f"expected ':', found {char!r}", at)
+                    raise LiteralError(f"expected ':', got {char!r}", at)
                 return self._items(self._separator(at, "}"), [key], "}")
             name = key if isinstance(key, str) else self._key_text(key_at, key)
             members[name], at = self.value(self._skip_space(at + 1))
@@ -230,7 +233,7 @@ class LiteralReader:
     def _word(self, at: int) -> tuple[Any, int]:
         match = _WORD.match(self._text, at, self._end)
         if match is None:
-            raise LiteralError(f"expected a value, found {self._text[at]!r}", at)
+            raise LiteralError(f"expected a value, got {self._text[at]!r}", at)
         word, after = match[0], match.end()
         if word in _WORDS:
             if word not in _JSON_WORDS:
@@ -243,8 +246,8 @@ class LiteralReader:
         raise self._no_value(word, at, after)
 
     def _no_value(self, word: str, at: int, after: int) -> LiteralError:
-        # A word at the end may be longer in a longer text, so that nothing can be said of it yet.
-        what = f"{word} is no JSON value" if word in _NOT_FINITE else f"{word[:40]!r} is no value"
+        # A word at the end may continue in a longer text, so it cannot be judged yet.
+        what = f"{word} is not a JSON value" if word in _NOT_FINITE else f"{word[:40]!r} is not a valid value"
         return LiteralError(what, at, is_truncated=after == self._end)
 
     def _number(self, at: int) -> tuple[int | float, int]:
@@ -256,11 +259,11 @@ class LiteralReader:
         return _to_float(match[0], at), match.end()
 
     def _odd_number(self, at: int) -> tuple[int | float, int]:
-        """Read what Python writes and JSON does not: `0x1F`, `1_000`, `.5`, `+1`."""
+        """Read numbers that Python allows and JSON does not: `0x1F`, `1_000`, `.5`, `+1`."""
         match = _ODD_NUMBER.match(self._text, at, self._end)
         word = match[0] if match else ""
         try:
-            # Base 0 reads exactly Python's integer literals.
+            # Base 0 accepts exactly Python's integer literals.
             number = _to_float(word, at) if _is_float(word) else _to_integer(word, at, 0)
         except LiteralError as error:
             error.is_truncated = at + len(word) == self._end
@@ -271,7 +274,7 @@ class LiteralReader:
 
 @final
 class _LenientReader(LiteralReader):
-    """Overlooks what Python refuses and models write all the same: `month=07`."""
+    """Accepts a number that Python refuses but models write: `month=07`."""
 
     __slots__ = ("_overlooked",)
 
@@ -295,9 +298,9 @@ def _to_integer(word: str, at: int, base: int) -> int:
     try:
         number = int(word, base)
     except ValueError as error:
-        raise LiteralError(f"{word[:40]!r} is no number that can be read", at) from error
+        raise LiteralError(f"{word[:40]!r} is not a valid number", at) from error
     if base == 0 and number.bit_length() > _MAX_BITS:
-        raise LiteralError("an integer with more digits than can be written again", at)
+        raise LiteralError("the integer has too many digits", at)
     return number
 
 
@@ -305,9 +308,9 @@ def _to_float(word: str, at: int) -> float:
     try:
         number = float(word)
     except ValueError as error:
-        raise LiteralError(f"{word[:40]!r} is no number", at) from error
+        raise LiteralError(f"{word[:40]!r} is not a number", at) from error
     if not isfinite(number):
-        raise LiteralError(f"{word[:40]!r} is no finite number", at)
+        raise LiteralError(f"{word[:40]!r} is not a finite number", at)
     return number
 
 

@@ -1,4 +1,4 @@
-"""Reads quoted strings, Python's and JSON's, escape aware and in linear time."""
+"""Read quoted strings of Python and JSON with escapes, in linear time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 Repairs = dict[str, None]
-"""What was repaired, in order and once each."""
+"""The repairs, in order and once each."""
 
 _PLAIN_JSON: Final = re.compile(r'"([^"\\\x00-\x1f]*+)"(?!")')
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
@@ -38,11 +38,11 @@ _PYTHON_ESCAPES: Final = {
 _HEX_DIGITS: Final = {"x": 2, "u": 4, "U": 8}
 _decode: Final = json.JSONDecoder(strict=False).raw_decode
 _LARGE: Final = 1 << 15
-"""In a larger text the decoder gets no more than it needs: its errors count the lines of the whole."""
+"""In a larger text the decoder gets only the part it needs, because its errors count the lines of the whole text."""
 
 
 class LiteralError(ValueError):
-    """No literal can be read; `is_truncated` says that the text ended inside one, so that more text may complete it."""
+    """The text is not a literal; `is_truncated` says that it ended inside one, so more text may complete it."""
 
     def __init__(self, message: str, at: int, *, is_truncated: bool = False) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class LiteralError(ValueError):
 
 
 def read_python_string(text: str, at: int, end: int) -> tuple[str, int]:
-    """Read a string as Python would, line breaks in it accepted and surrogate pairs joined as JSON does."""
+    """Read a string like Python, but accept line breaks and join surrogate pairs like JSON."""
     quote = text[at]
     if quote == '"' and end == len(text) <= _LARGE and (found := _read_at_once(text, at)) is not None:
         return found
@@ -68,13 +68,13 @@ def read_python_string(text: str, at: int, end: int) -> tuple[str, int]:
             try:
                 return str(_decode(written, 0)[0]), closing + 1
             except ValueError:
-                # It has escapes that JSON does not know.
+                # It has escapes that JSON does not have.
                 pass
     return _read_pieces(text, at, end, is_raw=False)
 
 
 def _read_at_once(text: str, at: int) -> tuple[str, int] | None:
-    """Read a string that JSON reads as Python does; None where it takes a closer look."""
+    """Read a string that means the same in JSON and Python; None leaves it to the slow path."""
     try:
         value, after = _decode(text, at)
     except ValueError:
@@ -85,11 +85,11 @@ def _read_at_once(text: str, at: int) -> tuple[str, int] | None:
 
 
 def as_json_string(body: str, quote: str) -> str:
-    """Put double quotes around what stood in quotes in Python; "" where that takes a closer look."""
+    """Return a Python string in double quotes; "" leaves it to the slow path."""
     if "\\/" in body:
         return ""
     if quote == "'":
-        # An unescaped single quote would have ended the string, so that each has a backslash of its own.
+        # An unescaped single quote would have ended the string, so each one has a backslash.
         body = body.replace("\\'", "'")
         if '"' in body:
             if '\\"' in body:
@@ -104,7 +104,7 @@ def read_raw_string(text: str, at: int, end: int) -> tuple[str, int]:
 
 
 def read_repaired_string(text: str, at: int, end: int, repairs: Repairs) -> tuple[str, int]:
-    """Read a string of JSON, or one of Python where JSON has none; the repairs are noted."""
+    """Read a JSON string, or a Python string in its place; repairs are noted."""
     match = _PLAIN_JSON.match(text, at, end)
     if match is not None:
         return match[1], match.end()
@@ -147,7 +147,7 @@ def _read_json_pieces(text: str, at: int, end: int, repairs: Repairs) -> tuple[s
 
 
 def _read_chunk(text: str, at: int, end: int, quote: str, pieces: list[str]) -> int:
-    """Take what is before the next quote or backslash, and stand on that."""
+    """Consume the text before the next quote or backslash, and advance to it."""
     match = _CHUNKS[quote].match(text, at, end)
     after = at if match is None else match.end()
     if after >= end:
@@ -169,7 +169,7 @@ def _read_json_escape(text: str, at: int, end: int, repairs: Repairs) -> tuple[s
     if char == "u":
         return _read_code_point(text, at, end, 4)
     if char not in "'x":
-        raise LiteralError(f"\\{char} is no escape in JSON", at)
+        raise LiteralError(f"\\{char} is not a JSON escape", at)
     repairs["Python escape"] = None
     return _read_python_escape(text, at, end)
 
@@ -199,7 +199,7 @@ def _read_code_point(text: str, at: int, end: int, digits: int) -> tuple[str, in
         if 0xDC00 <= low <= 0xDFFF:
             return chr(0x10000 + ((code - 0xD800) << 10) + low - 0xDC00), after_low
     if code > 0x10FFFF:
-        raise LiteralError("an escape beyond the last character", at)
+        raise LiteralError("an escape beyond the last Unicode character", at)
     return chr(code), after
 
 
@@ -213,7 +213,7 @@ def _read_hex(text: str, at: int, end: int, digits: int) -> tuple[int, int]:
 
 
 def _read_character_name(text: str, at: int, end: int) -> tuple[str, int]:
-    # A table of a megabyte that hardly any text needs.
+    # It loads a table of a megabyte that few texts need.
     import unicodedata
 
     match = _CHARACTER_NAME.match(text, at + 2, end)
@@ -223,4 +223,4 @@ def _read_character_name(text: str, at: int, end: int) -> tuple[str, int]:
     try:
         return unicodedata.lookup(match[1]), match.end()
     except KeyError as error:
-        raise LiteralError(f"no character is named {match[1]!r}", at) from error
+        raise LiteralError(f"there is no character named {match[1]!r}", at) from error

@@ -1,1 +1,1 @@
-"""What models write around calls and answers, which is no content: brackets, code fences, the marks of an answer."""
+"""Framing, which is not content: brackets, code fences and the marks of an answer around calls and answers."""

@@ -1,4 +1,4 @@
-"""Marks that a template puts around an answer: they are framing, and no content."""
+"""Marks that a template puts around an answer: they are framing, not content."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hermes_parsers.engine.scanning.stream import ScanStream
 
 
 class AnswerStream(ScanStream):
-    """Takes the first opening mark that only reasoning or calls precede, and the first closing one behind it.
+    """Treats as framing an opening mark that only reasoning or calls precede, and the first closing one after it.
 
-    Anywhere else, these are words of the answer.
+    Anywhere else, these marks are part of the answer.
     """
 
     own_blocks: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class AnswerStream(ScanStream):
         return self._frame(told, end + scan.text.startswith("\n", end))
 
     def _frame(self, start: int, end: int) -> int:
-        """Add a mark to the reasoning or the call before it; otherwise it is reasoning without a thought."""
+        """Add a mark to the reasoning or the call before it, or else as a reasoning segment without reasoning."""
         if self._spans and self._spans[-1].kind != "text":
             self._spans[-1].end = self._base + end
         else:
@@ -58,7 +58,7 @@ class AnswerStream(ScanStream):
 
 
 class AnsweringParser(ScanningParser):
-    """To be named before a format's own base: reads the marks in `answer` around what the model says."""
+    """Mixin that reads the marks in `answer` around the model's answer. List it before the format's base class."""
 
     stream_type: ClassVar[type[ScanStream]] = AnswerStream
     answer: ClassVar[tuple[str, str]]
@@ -66,13 +66,13 @@ class AnsweringParser(ScanningParser):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         marks = (cls.answer[0], cls.answer[1], f"\n{cls.answer[1]}")
-        # No call follows these, so that they cannot be openers.
+        # No call follows these, so they cannot be openers.
         cls.pattern = "|".join([f"{re.escape(mark)}|{re.escape(mark[0])}{cut(mark[1:])}" for mark in marks])
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read the calls behind a mark of theirs."""
+        """Read the calls after their mark."""
         return (yield from super().read(scan, at)) if scan.text.startswith(self.openers, at) else -1
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read as `read` does, what needs no waiting."""
+        """Read like `read`, without waiting."""
         return super().read_now(scan, at) if scan.text.startswith(self.openers, at) else -1

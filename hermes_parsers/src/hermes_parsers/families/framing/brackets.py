@@ -1,4 +1,4 @@
-"""Brackets: closing ones that models write one too many of, and opening ones that code in a text has as well."""
+"""Brackets: surplus closing ones that models write, and opening ones that also occur in code."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hermes_parsers.engine.scanning.parser import ScanningParser
 
 _NEAR: Final = 80
-"""How many spaces may stand between what shows that a list is code and the list."""
-# ASCII only: other scripts need no space between words and a call. A quote may be a stray one in prose.
+"""The maximum number of spaces between a list and the text that shows it is code."""
+# ASCII only: other scripts have no space between words and a call. A quote may be a stray one in prose.
 _CODE_BEFORE: Final = re.compile(r"[A-Za-z0-9_)\]=]\Z|=[ \t]+\Z")
 _EXTRA: Final = re.compile(r"((?>[ \t\n\r]*+[}\]])*+)[ \t\n\r]*+").match
 _OPERATOR: Final = r"[ \t]*+(?:if(?!\w)|[+/%&=]|!=|\*(?!\*))"
@@ -26,14 +26,14 @@ _CUT_BEHIND: Final = re.compile(r"[ \t]*+(?:fo?r?|if?|!|\*)?\Z|\.\Z|\[[ \t]*+\Z"
 
 
 def pass_run(scan: Scan, run: re.Pattern[str], at: int) -> Wait:
-    """Return where a run of characters ends, waiting as long as it may be longer; the pattern matches everywhere."""
+    """Return where a run of characters ends, waiting while it may continue; the pattern matches everywhere."""
     while (end := run.match(scan.text, at).end()) == len(scan.text) and not scan.final:  # type: ignore[union-attr]  # see above
         yield ""
     return end
 
 
 def judge_extra(scan: Scan, draft: Draft) -> None:
-    """Say what a call is that brackets follow."""
+    """Set the status of a call that surplus brackets follow."""
     if scan.lenient:
         draft.fail(REPAIRED, "repaired: extra closing brackets")
     else:
@@ -41,7 +41,7 @@ def judge_extra(scan: Scan, draft: Draft) -> None:
 
 
 def take_extra(scan: Scan, draft: Draft) -> Generator[str, None, None]:
-    """Take closing brackets that are too many behind a call which no mark closes."""
+    """Consume surplus closing brackets after a call that no mark closes."""
     while True:
         found = _EXTRA(scan.text, draft.end)
         assert found is not None
@@ -54,14 +54,14 @@ def take_extra(scan: Scan, draft: Draft) -> Generator[str, None, None]:
 
 
 def is_sure_end(text: str, at: int, *, is_all: bool) -> bool:
-    """Whether what follows a call shows that no bracket is too many; at the text's end only where it is all."""
+    """Whether text after a call shows that its brackets belong there; at the end of the text, only if it is all."""
     found = SPACE(text, at)
     after = at if found is None else found.end()
     return is_all if after == len(text) else text[after] not in "}]"
 
 
 class ListScan(Scan):
-    """A scan that also knows what was told before the text it still has."""
+    """A scan that also knows the text it has already emitted."""
 
     __slots__ = ("begin", "spans", "told")
 
@@ -72,24 +72,24 @@ class ListScan(Scan):
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing but space stands between what is told and the list."""
+        """Whether there is only space between the emitted text and the list."""
         return SPACE(self.text, self.told).end() >= self.begin  # type: ignore[union-attr]  # the pattern matches everywhere
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing but reasoning stands before the list."""
+        """Whether there is only reasoning before the list."""
         return self.is_blank and all(span.kind == "reasoning" for span in self.spans)
 
     @property
     def before(self) -> str:
-        """What stands just before the list, unless it is a call."""
+        """The text just before the list, unless it is a call."""
         before = self.text[max(self.told, self.begin - _NEAR) : self.begin]
         is_told = self.told == 0 and self.begin < _NEAR and self.spans and self.spans[-1].kind == "text"
         return self.last_told + before if is_told and self.is_blank else before
 
 
 class ListStream(ScanStream):
-    """The driver of formats whose lists only their neighbours tell from code."""
+    """The driver of formats whose lists are told from code by the text around them."""
 
     own_blocks: ClassVar[bool] = True
 
@@ -110,25 +110,25 @@ class ListStream(ScanStream):
 
 
 def is_code_before(scan: Scan, at: int) -> bool:
-    """Whether what stands before a list makes it an index or the value of a variable."""
+    """Whether the text before a list makes it an index or the value of a variable."""
     before = scan.before if isinstance(scan, ListScan) else scan.text[max(0, at - _NEAR) : at]
     return _CODE_BEFORE.search(before) is not None
 
 
 def is_code_behind(scan: Scan, at: int, *, is_list: bool) -> Generator[str, None, bool]:
-    """Whether an expression goes on behind a call or a list."""
+    """Whether an expression continues after a call or a list."""
     while not scan.final and _CUT_BEHIND.match(scan.text, at):
         yield ""
     return goes_on_behind(scan.text, at, is_list=is_list)
 
 
 def goes_on_behind(text: str, at: int, *, is_list: bool) -> bool:
-    """Whether an expression goes on behind a call or a list, in a text that does not grow."""
+    """Whether an expression continues after a call or a list, in a complete text."""
     return (_BEHIND_LIST if is_list else _BEHIND_CALL).match(text, at) is not None
 
 
 def is_whole(scan: Scan, start: int, end: int) -> Generator[str, None, bool]:
-    """Whether a list is all there is, but for reasoning."""
+    """Whether the text is only a list, apart from reasoning."""
     is_alone = scan.is_alone if isinstance(scan, ListScan) else not scan.text[:start].strip()
     if not is_alone:
         return False

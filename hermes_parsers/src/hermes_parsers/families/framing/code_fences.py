@@ -1,4 +1,4 @@
-"""Code fences that models put around calls which no mark opens: they are framing."""
+"""Code fences that models put around calls without marks: they are framing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_parsers.engine.scanning.scan import Draft, Scan, Wait, sees, skip_sp
 
 FENCE: Final = "```"
 FENCE_LINE: Final = rf"{FENCE}\w{{0,16}}+[ \t]*+\r?+\n[ \t\r\n]*+"
-"""The line that opens a fence, up to what stands in it."""
+"""The line that opens a fence, up to the fence's content."""
 CUT_FENCE_LINE: Final = rf"`{{1,2}}+\Z|{FENCE}\w{{0,16}}+[ \t]*+\r?+\Z"
 fence_line: Final = re.compile(FENCE_LINE).match
 
@@ -20,14 +20,14 @@ _Match = Callable[[str, int], "re.Match[str] | None"]
 def read_fenced(
     scan: Scan, start: int, body: int, read: Callable[[int, list[Draft]], Wait], following: tuple[_Match, _Match]
 ) -> Wait:
-    """Read the calls that fill a fence; -1 where something else stands in it too, so that both its lines are text.
+    """Read the calls that fill a fence; -1 if it contains anything else, so both its lines are text.
 
     Args:
         scan: Of the text.
         start: Where the fence begins.
-        body: Where the first calls do.
+        body: Where the first calls begin.
         read: Reads calls at a place, adds them to a list, and returns where they end, or -1.
-        following: Match what stands before further calls, and the text's end inside that.
+        following: Match the text before further calls, and the end of the text inside that.
     """
     drafts = list[Draft]()
     is_next, is_cut = following
@@ -44,6 +44,6 @@ def read_fenced(
             yield ""
         end = (yield from read(found.end(), drafts)) if found else -1
     if drafts:
-        # What stands in the fence is read once more, without it.
+        # The content of the fence is read again, without the fence.
         scan.resume = body
     return -1

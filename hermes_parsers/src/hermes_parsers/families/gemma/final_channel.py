@@ -1,4 +1,7 @@
-"""Gemma 4's `final` channel, in which models put an answer since they put thoughts into one: its marks are framing."""
+"""Gemma 4's `final` channel, which models put around an answer as they put one around thoughts.
+
+Its marks are framing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _IS_FINAL: Final = re.compile(rf"{re.escape(_OPENING)}(?!\w)\n?").match
 
 
 class ChannelStream(ScanStream):
-    """Takes the marks of the `final` channel for framing, wherever it begins, since they are special tokens."""
+    """Treats the marks of the `final` channel as framing wherever they occur, since they are special tokens."""
 
     own_blocks: ClassVar[bool] = True
 
@@ -55,7 +58,7 @@ class ChannelStream(ScanStream):
         return self._frame(told if self._begins(told, start) else self._text(told, start), found.end())
 
     def _frame(self, start: int, end: int) -> int:
-        """Add a mark to the reasoning or the call before it; otherwise it is reasoning without a thought."""
+        """Add a mark to the reasoning or the call before it, or else as a reasoning segment without reasoning."""
         if self._spans and self._spans[-1].kind != "text":
             self._spans[-1].end = self._base + end
         else:

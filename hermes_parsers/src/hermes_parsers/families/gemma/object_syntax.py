@@ -1,4 +1,4 @@
-"""Gemma's notation of an object: bare keys, strings between quote tokens, otherwise much like JSON."""
+"""Gemma's notation of objects: bare keys, strings between quote tokens, otherwise like JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_parsers.schemas import subschema
 from hermes_parsers.writing import dumps
 
 _KEY: Final = re.compile(r"""[^:,{}\[\]<>"'\n]++""")
-# Without colons, since what holds one may be a member behind a missing comma.
+# Without colons, since a text with a colon may be a member after a missing comma.
 _BARE_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+(?=[ \t\r\n]*+[,}\]])""")
 _CUT_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+[ \t\r\n]*+\Z""")
 _NO_TEXT: Final = frozenset({"NaN", "Infinity", "-Infinity"})
@@ -24,9 +24,9 @@ _OUTSIDE: Final = re.compile(r"[^{}<]*+")
 
 
 def find_end(text: str, at: int, quote: str, marks: tuple[str, ...]) -> int | None:
-    """Return the place behind the brace that ends an object whose first brace is before `at`; None where it is cut.
+    """Return the place after the brace that ends an object whose first brace is before `at`.
 
-    A mark of the format outside strings is no part of an object: -1.
+    None if the text ends first. A mark of the format outside strings cannot be part of an object: return -1.
     """
     depth, size, longest = 1, len(text), max(map(len, (quote, *marks)))
     while depth:
@@ -64,7 +64,7 @@ def _scalar(member: re.Match[str]) -> str | float | bool | None:
 
 @cache
 def compile_member(quote: str) -> _Match:
-    """Compile a member that needs no closer look, with the comma or brace behind it."""
+    """Compile a simple member that needs no further checks, with the comma or brace after it."""
     return re.compile(
         rf"[ \t\r\n]*+([\w.$@/-]++)[ \t\r\n]*+:[ \t\r\n]*+(?:{re.escape(quote)}([^<]*+){re.escape(quote)}"
         r"|(-?+(?:0|[1-9][0-9]{0,999}+))(?>(\.[0-9]++))?+|(true|false|null|None))[ \t\r\n]*+[,}]"
@@ -72,10 +72,10 @@ def compile_member(quote: str) -> _Match:
 
 
 class ObjectReader(LiteralReader):
-    """Reads one object; `repairs` is what lenient mode had to overlook, and `notes` what else is to be told.
+    """Reads one object; `repairs` lists the faults that lenient mode accepted, `notes` other remarks.
 
-    `schemas` are those of the object's members: a value that they declare to be a text, at any depth, is the text as
-    it stands, also without quotes.
+    `schemas` are those of the object's members: a value declared as a string, at any depth, is the source text, even
+    without quotes.
     """
 
     __slots__ = ("_is_lenient", "_member", "_quote", "_root", "_schema", "_schemas", "notes", "repairs")
@@ -97,7 +97,7 @@ class ObjectReader(LiteralReader):
         self.notes: dict[str, None] = {}
 
     def read(self, at: int) -> tuple[dict[str, Any], int]:
-        """Read the object at `at`; return it and the place behind it. Raises LiteralError."""
+        """Read the object at `at`; return it and the place after it. Raises LiteralError."""
         self._depth = 1
         return self._braces(at + 1)
 
@@ -141,7 +141,7 @@ class ObjectReader(LiteralReader):
         if self._peek(at) != ":":
             name = self._text[start:at].partition("=")[0]
             if not name.strip() or name[0] in "\"'<" or start + len(name) == at:
-                raise LiteralError(f"expected ':', found {self._text[at]!r}", at)
+                raise LiteralError(f"expected ':', got {self._text[at]!r}", at)
             key, at = name.rstrip(), start + len(name)
         return key, self._skip_space(at + 1)
 
@@ -163,7 +163,7 @@ class ObjectReader(LiteralReader):
         return found
 
     def _declared_text(self, key: str | int, at: int) -> tuple[Any, int]:
-        """Read a value without quotes that is declared to be a text: it is the text as it stands."""
+        """Read a value without quotes that is declared as a string: it is the source text."""
         if _CUT_TEXT.match(self._text, at):
             raise LiteralError("the text ends inside a value", at, is_truncated=True)
         found = self.bare_text.match(self._text, at)
@@ -174,7 +174,7 @@ class ObjectReader(LiteralReader):
         value, end = self.value(at)
         if self._text[at] not in "{[":
             return value, end
-        self.notes[f"the tool declares {key} to be a text: what has brackets was taken as it stands"] = None
+        self.notes[f"the tool declares {key} as a string: a bracketed value was kept as text"] = None
         return self._text[at:end].replace(self._quote, '"'), end
 
     def _literal(self, at: int) -> tuple[Any, int]:
@@ -201,7 +201,7 @@ class ObjectReader(LiteralReader):
             return str(key), after
         found = _KEY.match(self._text, at)
         if found is None:
-            raise LiteralError(f"expected a key, found {self._text[at]!r}", at)
+            raise LiteralError(f"expected a key, got {self._text[at]!r}", at)
         return found[0].rstrip(), found.end()
 
     def _is_quoted(self, at: int) -> bool:
@@ -221,7 +221,7 @@ class ObjectReader(LiteralReader):
 
     def _note_comma(self, at: int) -> None:
         if not self._is_lenient:
-            raise LiteralError(f"expected a value after ',', found {self._text[at]!r}", at)
+            raise LiteralError(f"expected a value after ',', got {self._text[at]!r}", at)
         self.repairs["trailing comma"] = None
 
 
@@ -247,7 +247,7 @@ def _json_text(quote: str, text: str, other: str) -> str:
         return dumps(text)
     if other[0] != "[":
         return other
-    # A quote of JSON's in a string would be taken for the string's end: what is written then is no JSON.
+    # A JSON quote in a string would be read as the string's end, which would not be valid JSON.
     is_plain = other.count(_DOUBLE) == other.count(quote) * quote.count(_DOUBLE)
     return other.replace(f"{quote},{quote}", '", "').replace(quote, _DOUBLE) if is_plain else ""
 
@@ -256,9 +256,9 @@ _decode: Final = json.JSONDecoder().raw_decode
 
 
 def read_tidy_object(text: str, at: int, quote: str, start: int, name: str) -> Draft | None:
-    """Read an object that is written as templates do, mostly by the C decoder; None where it takes a closer look.
+    """Read an object written like the template's, mostly with the C decoder; None leaves it to the slow path.
 
-    The draft begins at `start`; its arguments are just what `dumps` writes.
+    The draft begins at `start`; its arguments are exactly what `dumps` writes.
     """
     match, find = _tidy(quote)
     found = match(text, at)
@@ -274,7 +274,7 @@ def read_tidy_object(text: str, at: int, quote: str, start: int, name: str) -> D
     try:
         value, end = _decode(written, 0)
         if not written.isascii():
-            # Lone surrogates cannot be written so.
+            # Lone surrogates cannot be written this way.
             written.encode()
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Gemma's arguments as models write them that think of Python: `call:f(a:1)`, `call:f(a=1)`, `call:f({a:1})`."""
+"""Gemma's arguments in Python's style, as some models write them: `call:f(a:1)`, `call:f(a=1)`, `call:f({a:1})`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _KEY: Final = re.compile(r"""[^:=,(){}\[\]<>"'\s]++""")
 
 
 class ParenthesesReader(ObjectReader):
-    """Reads what stands between parentheses; without a key, a value has no name and cannot be read."""
+    """Reads the arguments between parentheses; a value without a key has no name and cannot be read."""
 
     __slots__ = ()
 
     bare_text: ClassVar[re.Pattern[str]] = re.compile(r"""[^:=,(){}\[\]<>"'\n]*+(?=[ \t\r\n]*+[,)}\]])""")
 
     def read(self, at: int) -> tuple[dict[str, Any], int]:
-        """Read the arguments whose parenthesis is at `at`; return them and the place behind them."""
+        """Read the arguments whose parenthesis is at `at`; return them and the place after them."""
         self._depth = 1
         members: dict[str, Any] = {}
         at = self._skip_space(at + 1)
@@ -28,7 +28,7 @@ class ParenthesesReader(ObjectReader):
             members, at = self._braces(at + 1)
             at = self._skip_space(at)
             if self._peek(at) != ")":
-                raise LiteralError(f"expected ')', found {self._text[at]!r}", at)
+                raise LiteralError(f"expected ')', got {self._text[at]!r}", at)
         while self._peek(at) != ")":
             key, at = self._argument_name(at)
             members[key], at = self._member_value(key, at)
@@ -45,9 +45,9 @@ class ParenthesesReader(ObjectReader):
         else:
             found = _KEY.match(self._text, at)
             if found is None:
-                raise LiteralError(f"expected the name of an argument, found {self._text[at]!r}", at)
+                raise LiteralError(f"expected the name of an argument, got {self._text[at]!r}", at)
             key, after = found[0], found.end()
         after = self._skip_space(after)
         if self._peek(after) not in ":=":
-            raise LiteralError(f"expected ':' or '=', found {self._text[after]!r}", after)
+            raise LiteralError(f"expected ':' or '=', got {self._text[after]!r}", after)
         return key, self._skip_space(after + 1)

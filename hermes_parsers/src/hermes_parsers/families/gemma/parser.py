@@ -1,6 +1,6 @@
-"""Gemma 4 and FunctionGemma: `call:name{key:value,…}` between marks, strings in a quote token of their own.
+"""Gemma 4 and FunctionGemma: `call:name{key:value,…}` between marks, strings between quote tokens.
 
-The values are those of the models' chat templates: bare keys, `null` and Python's `None`, no escapes in strings.
+The values follow the models' chat templates: bare keys, `null` and Python's `None`, no escapes in strings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXTRA: Final = re.compile(r"(?:[}\]][}\] \t\r\n]*+)?")
 
 
 def _body(closer: str) -> str:
-    """Match what must follow the opening mark; models may leave out the word (`<|tool_call>:f{…}`)."""
+    """Match what must follow the opening mark; models may omit the word (`<|tool_call>:f{…}`)."""
     no_arguments = rf"{re.escape(closer)}|{cut(closer)}"
     rest = rf":[ \t]*+(?:(?>{_NAME})?+{_SPACES}(?:\{{|\Z)|{_NAME}(?:\(|{_SPACES}(?:{no_arguments})))"
     return rf"{_SPACES}(?:c(?:a(?:l(?:l(?:{rest}|\Z)|\Z)|\Z)|\Z)|{rest}|\Z)"
@@ -48,9 +48,9 @@ def _body(closer: str) -> str:
 
 @cache
 def _head(closer: str) -> re.Pattern[str]:
-    """Compile what stands before the arguments, with the name in the group that says how these are written.
+    """Compile the text before the arguments; the group that holds the name says how the arguments are written.
 
-    Between braces, in the first; between parentheses, in the second; not at all, in the third.
+    The first: between braces; the second: between parentheses; the third: not at all.
     """
     empty = rf"({_NAME})(?={_SPACES}{re.escape(closer)})"
     return re.compile(rf"{_SPACES}(?>call)?+:[ \t]*+(?:({_NAME})?{_SPACES}\{{|({_NAME})\(|{empty})")
@@ -61,7 +61,7 @@ _NOTHING: Final = 3
 
 
 class GemmaParser(ScanningParser):
-    """`<|tool_call>call:f{a:<|"|>x<|"|>,n:42}<tool_call|>`, with reasoning in a channel of its own."""
+    """`<|tool_call>call:f{a:<|"|>x<|"|>,n:42}<tool_call|>`, with reasoning in a separate channel."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<turn|>", "<|tool_response>")
     stream_type: ClassVar[type[ScanStream]] = ChannelStream
@@ -70,9 +70,9 @@ class GemmaParser(ScanningParser):
     closer: ClassVar[str] = "<tool_call|>"
     body: ClassVar[str] = _body(closer)
     quote: ClassVar[str] = '<|"|>'
-    """What stands on both sides of a string, which therefore cannot hold it."""
+    """The mark on both sides of a string; a string cannot contain it."""
     null: ClassVar[str] = "null"
-    """How nothing is written: so by the fifth template of Gemma 4, as `None` by those before."""
+    """How null is written: like this by the fifth template of Gemma 4, as `None` by earlier ones."""
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<|channel>thought", "<channel|>")
     reasons_again: ClassVar[bool] = True
     reasoning_end: ClassVar[str] = ""
@@ -82,7 +82,7 @@ class GemmaParser(ScanningParser):
         return self.openers, (self.closer,)
 
     def prepare(self) -> None:
-        """Compile what reading takes."""
+        """Compile the patterns for reading."""
         self._ends = Marks((self.closer, *self.openers))
         self._member = compile_member(self.quote)
         self._head = _head(self.closer)
@@ -92,7 +92,7 @@ class GemmaParser(ScanningParser):
         return self._head.match(text, at + len(opener)) if text.startswith(opener, at) else None
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read one call whose text is all there."""
+        """Read one call from complete text."""
         head = self._call_head(scan.text, at)
         if head is None:
             return -1
@@ -160,18 +160,18 @@ class GemmaParser(ScanningParser):
         return draft.end
 
     def _recover(self, scan: Scan, start: int, head: re.Match[str], error: LiteralError) -> Wait:
-        """Find where a call ends that cannot be read: where its braces balance, or else at the next mark."""
+        """Find where an unreadable call ends: where its braces balance, or else at the next mark."""
         marks = (self.closer, *self.openers)
         end: int | None = -1
         while head.lastindex != _PARENTHESES:
             end = find_end(scan.text, head.end(), self.quote, marks)
             if end is not None or scan.final:
                 break
-            # Every mark ends so, and without one nothing is decided.
+            # Every mark ends with this character, and nothing is decided without a mark.
             yield ">"
         after = -1 if end is None or end < 0 else (yield from skip_space(scan, end))
         if after < 0 or not (yield from sees(scan, self.closer, after)):
-            # The braces may be wrong as well, and where a quote is missing, strings mean nothing.
+            # The braces may be wrong as well, and if a quote is missing, strings cannot be trusted.
             ends = self._ends
             found = ends.search(scan.text, head.end()) if scan.final else (yield from ends.seek(scan, head.end()))
             after = len(scan.text) if found is None else found.start()
@@ -184,7 +184,7 @@ class GemmaParser(ScanningParser):
         return draft.end
 
     def write(self, content: str, calls: Sequence[WrittenCall]) -> str:
-        """Write calls and content in this order, as the template does: the content is for the calls' results."""
+        """Write calls before content, as the template does: the content comments on the calls' results."""
         return self.write_calls(calls) + content
 
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
@@ -199,7 +199,7 @@ class GemmaParser(ScanningParser):
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, dict):
-            # Jinja's dictsort: by key, whatever the case.
+            # Jinja's dictsort: by key, ignoring case.
             members = sorted(value.items(), key=lambda member: str(member[0]).lower())
             return f"{{{','.join([f'{self._write_key(key)}:{self._write_value(item)}' for key, item in members])}}}"
         if isinstance(value, list | tuple):
@@ -207,7 +207,7 @@ class GemmaParser(ScanningParser):
         return str(value)
 
     def _write_key(self, key: str) -> str:
-        """Write a bare key; the template does so with any, which could not be read back."""
+        """Write a bare key. The template writes any key so, but not every key could be read back."""
         return key if _BARE_KEY.fullmatch(key) else f"{self.quote}{key}{self.quote}"
 
 
@@ -216,13 +216,13 @@ def _name(head: re.Match[str]) -> str | None:
 
 
 def _run(reader: Wait) -> int:
-    """Return what a reader does that has no need to wait."""
+    """Return the result of a reader that does not need to wait."""
     try:
         next(reader)
     except StopIteration as stop:
         end: int = stop.value
         return end
-    raise AssertionError("a reader waited for more of a text that has ended")
+    raise AssertionError("a reader waited for more text after the end")
 
 
 class FunctionGemmaParser(GemmaParser):

@@ -33,18 +33,18 @@ class ApertusParser(JsonArrayParser):
     wire_close: ClassVar[str] = f"]{_CLOSING}"
 
     def prepare(self) -> None:
-        """Compile what reading takes; here any key begins an item."""
+        """Compile the patterns for reading; here any key begins an item."""
         super().prepare()
         self._boundary = re.compile(rf"\}}{_SPACE},(?={_SPACE}{_BEGINS})|{_MARKS}").search
         self._next = re.compile(f"{_BEGINS}|{_MARKS}").search
 
     def plain_patterns(self) -> tuple[Match, Match]:
-        """Compile what stands before and after the arguments of a well-formed item."""
+        """Compile the text before and after the arguments of a well-formed item."""
         before = rf'\{{{_SPACE}"([\w.\-]++)"{_SPACE}:{_SPACE}(?=\{{)'
         return re.compile(before).match, re.compile(_SPACE + r"\}").match
 
     def draft_of(self, text: str, start: int, end: int, found: Members) -> Draft:
-        """Take the only key for the name; an item with several is read as other formats write it."""
+        """Use the only key as the name; read an item with several keys like other formats."""
         if len(found) != 1:
             return super().draft_of(text, start, end, found)
         [(name, arguments)] = found.items()

@@ -12,16 +12,19 @@ from hermes_parsers.families.json.tagged_json import TaggedJsonParser
 
 
 class ClosableParser(ScanningParser):
-    """To be named before a format's own base: a closing mark, which models have learnt elsewhere, may stand or not."""
+    """Mixin that accepts an optional closing mark, which models know from other formats.
+
+    List it before the format's base.
+    """
 
     closing: ClassVar[str]
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the openers, and the mark: what stands between the two was meant as a call."""
+        """Return the openers and the mark: text between the two was meant as a call."""
         return self.openers, (self.closing,)
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read a call, and the mark where it stands."""
+        """Read a call, and the mark if it is there."""
         end = yield from super().read(scan, at)
         if end < 0:
             return end
@@ -29,14 +32,14 @@ class ClosableParser(ScanningParser):
         return after + len(self.closing) if (yield from sees(scan, self.closing, after)) else end
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read as `read` does, what needs no waiting."""
+        """Read like `read`, without waiting."""
         end = super().read_now(scan, at)
         after = SPACE(scan.text, end).end() if end >= 0 else -1  # type: ignore[union-attr]  # it matches everywhere
         return after + len(self.closing) if after >= 0 and scan.text.startswith(self.closing, after) else end
 
 
 class GraniteParser(AnsweringParser, ClosableParser, JsonArrayParser):
-    """An array behind a mark and nothing after it; behind reasoning, 3.3 puts its answer into `<response>`."""
+    """An array after a mark, without a closing one; after reasoning, 3.3 puts its answer into `<response>`."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|end_of_text|>",)
     answer: ClassVar[tuple[str, str]] = ("<response>", "</response>")

@@ -1,4 +1,4 @@
-"""Hermes 2 Pro, Hermes 3 and all that took over its format: Qwen2.5, QwQ, Qwen3; LongCat, Granite 4 with others.
+"""Hermes 2 Pro, Hermes 3 and the models that adopted the format: Qwen2.5, QwQ, Qwen3, LongCat, Granite 4 and others.
 
 The newlines are those of the models' chat templates.
 """
@@ -27,7 +27,7 @@ class HermesParser(TaggedJsonParser):
 
 
 class Ernie45Parser(AnsweringParser, HermesParser):
-    """The same with ERNIE 4.5's answer in `<response>`, behind its reasoning."""
+    """The same, with ERNIE 4.5's answer in `<response>` after its reasoning."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ()
     answer: ClassVar[tuple[str, str]] = ("<response>", "</response>")

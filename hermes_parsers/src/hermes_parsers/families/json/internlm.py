@@ -1,4 +1,4 @@
-"""InternLM2.5 and Intern-S1: a JSON object behind two action marks, with `parameters`."""
+"""InternLM2.5 and Intern-S1: a JSON object after two action marks, with `parameters`."""
 
 from __future__ import annotations
 

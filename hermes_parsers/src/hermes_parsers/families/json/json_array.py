@@ -1,7 +1,7 @@
-r"""Calls as a JSON array of objects behind a mark, each item an attempt of its own.
+r"""Calls as a JSON array of objects after a mark; each item is a separate attempt.
 
-`<tool_calls>[{"name": "f", "arguments": {"a": 1}}]</tool_calls>` and its relatives. A single object in place of the
-array is taken as an array of one.
+`<tool_calls>[{"name": "f", "arguments": {"a": 1}}]</tool_calls>` and similar formats. A single object in place of the
+array is read as an array of one item.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from hermes_parsers.engine.rendering import WrittenCall
 
 _NEVER: Final = "\0\0"
-"""To wait for what cannot come: only the end of the text decides."""
+"""A mark that never comes: waiting for it means waiting for the end of the text."""
 
 
 class JsonArrayParser(ScanningParser):
     """The base of these formats; a subclass names its marks."""
 
     closers: ClassVar[Mapping[str, str]] = {}
-    """The closing mark of each opening one; "" for a format without. The key "" stands for `pattern`."""
+    """The closing mark of each opening one; "" for a format without one. The key "" stands for `pattern`."""
     keys: ClassVar[CallKeys] = OPENAI_KEYS
     body: ClassVar[str] = r"[ \t\n\r]*+(?:\[[ \t\n\r]*+(?:\{|\Z)|\{|\Z)"
     ends: ClassVar[str] = ""
-    """What else an item that cannot be read ends in front of, as a regular expression."""
+    """Further places before which an unreadable item ends, as a regular expression."""
     between: ClassVar[str] = ", "
     wire_open: ClassVar[str] = "["
     wire_close: ClassVar[str] = "]"
@@ -65,7 +65,7 @@ class JsonArrayParser(ScanningParser):
         return pairs_of(self.closers)
 
     def prepare(self) -> None:
-        """Compile what reading takes."""
+        """Compile the patterns for reading."""
         self._boundary = _boundary(self.keys, tuple(self.closers.values()), self.openers, self.ends)
         self._next = _next_item(self.keys, tuple(self.closers.values()), self.openers)
         self._closing = frozenset(self.closers.values()) - {""}
@@ -74,11 +74,11 @@ class JsonArrayParser(ScanningParser):
         self._behind = {closer: _behind(closer) for closer in self.closers.values()}
 
     def plain_patterns(self) -> tuple[Match, Match]:
-        """Compile what stands before and after the arguments of a well-formed item."""
+        """Compile the text before and after the arguments of a well-formed item."""
         return _plain_patterns(self.keys)
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read a well-formed array, or behind many faults an item that stops to be JSON before any closing bracket."""
+        """Read a well-formed array, or after many faults an item that stops being JSON before any closing bracket."""
         text = scan.text
         opener = self._opener(text, at)
         if (first := self._first[opener](text, at)) is None:
@@ -88,7 +88,7 @@ class JsonArrayParser(ScanningParser):
         return self._read_array(scan, at, first.end(), opener) if first[1] else UNDECIDED
 
     def _read_array(self, scan: Scan, start: int, at: int, opener: str) -> int:
-        """Read the items of a well-formed array, whose first one stands at `at`."""
+        """Read the items of a well-formed array; the first one begins at `at`."""
         text, count = scan.text, len(scan.drafts)
         before, behind = self._plain
         between = self._behind[self.closers[opener]]
@@ -126,7 +126,7 @@ class JsonArrayParser(ScanningParser):
         return ""
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read the array; an item is handed in when what follows it shows that it is whole."""
+        """Read the array; an item is added once the text after it shows that it is complete."""
         start = at
         opener = self._opener(scan.text, at)
         at = yield from skip_space(scan, at + len(opener))
@@ -145,11 +145,11 @@ class JsonArrayParser(ScanningParser):
         return (yield from self._close(scan, draft, self.closers[opener], is_array=is_array))
 
     def takes(self, scan: Scan, opener: str, at: int, draft: Draft) -> bool:  # noqa: ARG002 - for those without a mark
-        """Whether the first item, which stands at `at`, shows that these are calls; here the mark says so."""
+        """Whether the first item, at `at`, shows that these are calls; here the mark shows that."""
         return True
 
     def _following(self, scan: Scan, draft: Draft) -> Wait:
-        """Hand an item in and return where the next one begins, or return -1 where it is the last."""
+        """Add an item and return where the next one begins, or -1 if it is the last."""
         at = yield from skip_space(scan, draft.end)
         comma = scan.text.startswith(",", at)
         if comma:
@@ -166,7 +166,7 @@ class JsonArrayParser(ScanningParser):
         return (yield from self._skip_to_item(scan, draft, at))
 
     def _skip_to_item(self, scan: Scan, draft: Draft, at: int) -> Wait:
-        """Report what stands where an item should, if another item or the closing mark follows it before any other."""
+        """Report text in place of an item, if another item or the closing mark follows before any other mark."""
         while not scan.final:
             yield _NEVER
         found = self._next(scan.text, at)
@@ -175,7 +175,7 @@ class JsonArrayParser(ScanningParser):
         if found[0] in self._closing and found.start() > at:
             scan.drafts.append(draft)
             return at
-        if found.start() == at:  # a comma, if one stands here, belongs to the list
+        if found.start() == at:  # a comma here belongs to the list
             draft.end = at
         if found[0][0] != "{":
             return -1
@@ -183,10 +183,10 @@ class JsonArrayParser(ScanningParser):
         return found.start()
 
     def _no_item(self, scan: Scan, at: int) -> Draft:
-        """Make the draft of what stands where an item should, in front of the next item or mark."""
+        """Build the draft of the text in place of an item, up to the next item or mark."""
         found = self._next(scan.text, at)
         assert found is not None
-        error = JsonError(f"wanted an object, found {scan.text[at]!r}", at)
+        error = JsonError(f"expected an object, got {scan.text[at]!r}", at)
         return broken_call(at, found.start(), INVALID_JSON, error)
 
     def _read_item(self, scan: Scan, start: int, at: int) -> Generator[str, None, Draft]:
@@ -206,11 +206,11 @@ class JsonArrayParser(ScanningParser):
         return self.draft_of(scan.text, start, end, found)
 
     def draft_of(self, text: str, start: int, end: int, found: Members) -> Draft:
-        """Make the draft of an item."""
+        """Build the draft of an item."""
         return draft_of(text, start, end, found, self.keys)
 
     def _close(self, scan: Scan, draft: Draft, closer: str, *, is_array: bool) -> Wait:
-        """Look for the end of the array and for the closing mark, and hand the last item in."""
+        """Find the end of the array and the closing mark, and add the last item."""
         end = draft.end
         if is_array:
             at = yield from skip_space(scan, end)
@@ -229,7 +229,7 @@ class JsonArrayParser(ScanningParser):
         return end
 
     def _end_array(self, scan: Scan, draft: Draft, end: int) -> Wait:
-        """Return where the closing brackets of the array end that stand there again, by mistake."""
+        """Return where duplicate closing brackets of the array end."""
         at = yield from skip_space(scan, end)
         while scan.text.startswith("]", at):
             draft.fail(REPAIRED, "repaired: extra closing brackets")
@@ -238,7 +238,7 @@ class JsonArrayParser(ScanningParser):
         return end
 
     def _spoilt(self, scan: Scan, start: int, body: int, at: int) -> Generator[str, None, Draft]:
-        """Take back an item that more closing braces follow."""
+        """Withdraw an item that extra closing braces follow."""
         error = JsonError("brackets follow the object", at)
         while scan.text.startswith("}", at):
             at = yield from skip_space(scan, at + 1)
@@ -246,7 +246,7 @@ class JsonArrayParser(ScanningParser):
         return (yield from self._recover(scan, start, body, error))
 
     def _recover(self, scan: Scan, start: int, at: int, error: JsonError) -> Generator[str, None, Draft]:
-        """Find where an item that cannot be read ends: where its brackets balance, or in front of the next mark."""
+        """Find where an unreadable item ends: where its brackets balance, or before the next mark."""
         stop, status = error.end, INVALID_JSON
         if stop < 0:
             while not scan.final:
@@ -270,7 +270,7 @@ class JsonArrayParser(ScanningParser):
 
 
 class TaggedListParser(JsonArrayParser):
-    """Lists of a format that has other calls as well: it is made with the marks and keys of that format."""
+    """Lists in a format that also has other calls; created with the marks and keys of that format."""
 
     def __init__(self, openers: tuple[str, ...], closers: Mapping[str, str], keys: CallKeys = OPENAI_KEYS) -> None:
         vars(self).update(openers=openers, closers=closers, keys=keys)
@@ -278,7 +278,7 @@ class TaggedListParser(JsonArrayParser):
 
 
 def _item_end(text: str, at: int, stop: int) -> int:
-    """Return where an item that can be repaired ends in front of the array's bracket, otherwise `stop`."""
+    """Return where a repairable item ends before the array's bracket, otherwise `stop`."""
     end = repaired_end(text, at, stop)
     return end if end >= 0 and text[end:stop].lstrip().startswith("]") else stop
 
@@ -300,13 +300,13 @@ def _plain_patterns(keys: CallKeys) -> tuple[Match, Match]:
 
 @cache
 def _first(opener: str) -> Match:
-    """Compile what stands before the first item; its group is the array's bracket."""
+    """Compile the text before the first item; its group is the array's bracket."""
     return re.compile(rf"{re.escape(opener)}{_SPACE}(?>(\[{_SPACE}))?+(?=\{{)").match
 
 
 @cache
 def _behind(closer: str) -> Match:
-    """Compile what stands behind an item: the comma before the next one, its group, or the end of the array."""
+    """Compile the text after an item: the comma before the next one (its group), or the end of the array."""
     closing = _SPACE + re.escape(closer) if closer else ""
     return re.compile(rf"{_SPACE}(?:(,){_SPACE}(?=\{{)|\](?!{_SPACE}\]){closing})").match
 
@@ -319,7 +319,7 @@ def _begins(keys: CallKeys) -> str:
 
 @cache
 def _boundary(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...], ends: str) -> Match:
-    """Compile where a broken item may end: at the next item, which begins with a call's key, or at a mark."""
+    """Compile the ends of a broken item: the next item, which begins with a call's key, or a mark."""
     marks = [re.escape(mark) for mark in (*closers, *openers) if mark]
     more = [ends] if ends else []
     return re.compile("|".join([rf"\}}{_SPACE},(?={_SPACE}{_begins(keys)})", *marks, *more])).search
@@ -327,5 +327,5 @@ def _boundary(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]
 
 @cache
 def _next_item(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]) -> Match:
-    """Compile where the next item begins, or a mark that comes before it."""
+    """Compile a pattern for the beginning of the next item, or a mark before it."""
     return re.compile("|".join([_begins(keys), *[re.escape(mark) for mark in (*closers, *openers) if mark]])).search

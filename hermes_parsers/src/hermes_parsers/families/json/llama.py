@@ -1,7 +1,7 @@
 r"""Llama 3.1 to 4: bare JSON objects, `{"name": "f", "parameters": {"a": 1}}`, several joined by `; `, or in a list.
 
-No mark tells a call from an answer in JSON. An object is one if a text stands under `name` and something under
-`parameters` or `arguments`; behind `<|python_tag|>` the name is enough. Everything else is text.
+No mark tells a call from an answer in JSON. An object is a call if it has a string under `name` and any value under
+`parameters` or `arguments`; after `<|python_tag|>` the name is enough. Everything else is text.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ENDS: Final = ("<|eom_id|>", "<|eot_id|>")
 
 
 def _sequence(*parts: str) -> str:
-    """Match the parts with space between them, or the text's end inside; each part is a literal."""
+    """Match the parts with space between them, or the end of the text inside; each part is a literal."""
     pattern = ""
     for part in reversed(parts):
         pattern = rf"{_SPACE}(?:{re.escape(part)}{pattern}|{cut(part)})"
@@ -88,14 +88,14 @@ _TAIL: Final = re.compile(rf"{_SPACE}\}}(?!{_SPACE}(?:\}}|\Z))").match
 _LAST_TAIL: Final = re.compile(rf"{_SPACE}\}}(?!{_SPACE}\}})").match
 _OTHER_BEGINS: Final = rf"(?:{re.escape(_TAG)}{_SPACE}(?>{_LIST})?+(?:\{{|\Z)|{cut(_TAG)}|{_LIST}(?:{_OBJECT}|\Z))"
 _BEFORE_OTHER: Final = rf"{_SPACE}[;,]{_SPACE}(?={_OTHER_BEGINS})".replace(r"\Z", "(?!)")
-"""What joins a call to one in another list, or behind another tag."""
+"""The text between a call and one in another list, or after another tag."""
 _JOINS_OTHER: Final = re.compile(_BEFORE_OTHER).match
 _CUT_JOINS_OTHER: Final = re.compile(rf"{_SPACE}(?:\Z|[;,]{_SPACE}(?:\Z|{_OTHER_BEGINS}))").match
 _SEPARATED: Final = re.compile(
     rf"; (?=\{{)|{_SPACE};{_SPACE}(?=\{{|\Z)|{_BEFORE_OTHER}|{_SPACE}(?:{'|'.join(map(re.escape, _ENDS))}|"
     rf"{re.escape(_TAG)}{_SPACE}\Z)"
 ).match
-"""What `_separator` skips where no more text comes."""
+"""The text that `_separator` skips in complete text."""
 _BEGIN: Final = re.compile(rf"(?>({re.escape(_TAG)}){_SPACE}){{0,2}}+(?>({_LIST}))?+").match
 _CUT_BEGIN: Final = re.compile(
     rf"{CUT_FENCE_LINE}|(?>{FENCE_LINE})?+(?>{_LIST})?+\Z|"
@@ -104,7 +104,7 @@ _CUT_BEGIN: Final = re.compile(
 
 
 def _between(separator: str) -> tuple[Match, Match]:
-    """Compile what stands between a call and the next, which begins behind it, and the text's end inside that."""
+    """Compile the text between a call and the next one, and the end of the text inside that."""
     pattern = f"{_SPACE}{separator}{_SPACE}"
     return (
         re.compile(f"{pattern}(?={_OBJECT})".replace(r"\Z", "(?!)")).match,
@@ -118,7 +118,7 @@ _CUT_FENCED: Final = re.compile(rf"{_SPACE}(?:\Z|[,;]?+{_SPACE}(?:\Z|{_OTHER_BEG
 _CUT_EMPTY: Final = re.compile(rf"\[{_SPACE}\Z").match
 _EMPTY_LIST: Final = re.compile(rf"\[{_SPACE}\]").match
 _IN_LIST: Final = re.compile(rf"{_SPACE}(?>(?!\[{_SPACE}\])[\[\],;]{_SPACE})*+").match
-"""What stands between two items of lists in lists, up to an empty one."""
+"""The text between two items of nested lists, up to an empty list."""
 _IS_OBJECT: Final = re.compile(_OBJECT.replace(r"\Z", "(?!)")).match
 _CUT_OBJECT: Final = re.compile(rf"\Z|{_OBJECT}").match
 _SCALAR: Final = re.compile(rf'(?:null|true|false|-?+[0-9][0-9.eE+\-]*+|"(?>[^"\\]++|\\.)*+")(?={_SPACE}[,\]])').match
@@ -139,11 +139,11 @@ class LlamaParser(ScanningParser):
     between: ClassVar[str] = "; "
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the tag and the marks of the turn's end: what stands between was meant for a tool."""
+        """Return the tag and the end-of-turn marks: text between them was meant for a tool."""
         return self.openers, _ENDS
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read a well-formed object, or behind many faults one that stops to be JSON before it closes any bracket."""
+        """Read a well-formed object, or after many faults one that stops being JSON before it closes any bracket."""
         start = at
         at, is_tagged, depth = self._begin(scan.text, at)
         if depth or scan.text.startswith(FENCE, start):
@@ -188,7 +188,7 @@ class LlamaParser(ScanningParser):
     def _read_next(
         self, scan: Scan, end: int, depth: int, *, is_tagged: bool
     ) -> Generator[str, None, tuple[Draft, int] | None]:
-        """Read the object that follows a call, in a list anything that does; also return how many lists are open."""
+        """Read the object that follows a call (in a list, anything); also return the number of open lists."""
         at, depth = yield from self._following(scan, end, depth)
         if at < 0:
             return None
@@ -200,9 +200,9 @@ class LlamaParser(ScanningParser):
         return None if draft is None else (draft, depth)
 
     def _read_item(self, scan: Scan, at: int) -> Generator[str, None, Draft | None]:
-        """Read what stands in a list of calls and is none."""
+        """Read text in a list of calls that is not a call."""
         if empty := _EMPTY_LIST(scan.text, at):
-            return Draft(at, empty.end(), INVALID_JSON, reason="an empty list stands where a call should")
+            return Draft(at, empty.end(), INVALID_JSON, reason="expected a call, got an empty list")
         if scan.text.startswith("{", at):
             try:
                 value, after = yield from read_value(scan, at)
@@ -210,21 +210,23 @@ class LlamaParser(ScanningParser):
                 if error.is_cut and scan.final:
                     return Draft(at, len(scan.text), TRUNCATED, reason="the text ends inside the list")
                 return broken_call(at, error.end, INVALID_JSON, error) if error.end >= 0 else None
-            return draft_of(scan.text, at, after, without_spans(value), self.keys).fail(INVALID_JSON, "it is no call")
+            return draft_of(scan.text, at, after, without_spans(value), self.keys).fail(
+                INVALID_JSON, "it is not a call"
+            )
         while not scan.final and _CUT_SCALAR(scan.text, at):
             yield ""
         found = _SCALAR(scan.text, at)
-        reason = f"wanted a call, found {found[0]!r:.80}" if found else ""
+        reason = f"expected a call, got {found[0]!r:.80}" if found else ""
         return Draft(at, found.end(), INVALID_JSON, reason=reason) if found else None
 
     def _begin(self, text: str, at: int) -> tuple[int, bool, int]:
-        """Return where the first object stands, if a tag is before it, and how many brackets are."""
+        """Return where the first object begins, whether a tag precedes it, and the number of brackets before it."""
         found = _BEGIN(text, at)
         assert found is not None
         return found.end(), found[1] is not None, (found[2] or "").count("[")
 
     def _following(self, scan: Scan, end: int, depth: int) -> Generator[str, None, tuple[int, int]]:
-        """Return where something else begins behind a comma, in a list also without one, or -1; and the open lists."""
+        """Return where other text begins after a comma (in a list, even without) or -1, and the number of lists."""
         if depth:
             return (yield from self._in_list(scan, end, depth))
         while not (found := _COMMA(scan.text, end)) and not scan.final and _CUT_COMMA(scan.text, end):
@@ -232,7 +234,7 @@ class LlamaParser(ScanningParser):
         return (-1 if found is None else found.end()), 0
 
     def _in_list(self, scan: Scan, end: int, depth: int) -> Generator[str, None, tuple[int, int]]:
-        """Return where the next item of a list stands, in this list or another one, or -1; and how many are open."""
+        """Return where the next item begins, in this list or another one, or -1; and the number of open lists."""
         while True:
             at = _IN_LIST(scan.text, end).end()  # type: ignore[union-attr]  # the pattern matches everywhere
             if not (inside := _lists_open(scan.text[end:at], depth)):
@@ -242,7 +244,7 @@ class LlamaParser(ScanningParser):
             yield ""
 
     def _end_list(self, scan: Scan, draft: Draft, depth: int) -> Generator[str, None, None]:
-        """Take the brackets behind the last object for its framing."""
+        """Treat the brackets after the last object as its framing."""
         count, at = 0, (yield from skip_space(scan, draft.end))
         while True:
             if count < depth and scan.text.startswith(",", at):
@@ -262,7 +264,7 @@ class LlamaParser(ScanningParser):
         return (yield from self._read_any(scan, start, at, is_tagged=is_tagged))
 
     def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
-        """Read an object as the template shows it, which most are; None leaves all others to the long way."""
+        """Read an object written like the template's, as most are; None leaves any other to the slow path."""
         is_whole = scan.final and len(scan.text) <= WINDOW
         return plain_call(scan.text, start, at, _HEAD, _LAST_TAIL if is_whole else _TAIL)
 
@@ -295,7 +297,7 @@ class LlamaParser(ScanningParser):
         return self._judge(scan, start, at, error, is_tagged=is_tagged)
 
     def _judge(self, scan: Scan, start: int, at: int, error: JsonError, *, is_tagged: bool) -> Draft | None:
-        """Find where an object that cannot be read ends: where its brackets balance, or before the next call."""
+        """Find where an unreadable object ends: where its brackets balance, or before the next call."""
         stop, status = error.end, INVALID_JSON
         if stop < 0:
             found = _NEXT(scan.text, max(at + 1, error.string_in(scan.text)))
@@ -314,7 +316,7 @@ class LlamaParser(ScanningParser):
         return broken_call(start, stop, status, error)
 
     def _separator(self, scan: Scan, end: int) -> Wait:
-        """Return where framing behind a call ends: `;` before a further one, a mark of the turn's end, a last tag."""
+        """Return where the framing after a call ends: `;` before another call, an end-of-turn mark, a last tag."""
         if scan.text.startswith("; {", end):
             return end + 2
         while not (joined := _JOINS_OTHER(scan.text, end)) and not scan.final and _CUT_JOINS_OTHER(scan.text, end):
@@ -339,7 +341,7 @@ class LlamaParser(ScanningParser):
 
 
 def _is_declaration(scan: Scan, at: int, draft: Draft) -> bool:
-    """Whether an object tells of a tool, as answers do; no call begins in it then."""
+    """Whether an object describes a tool, as answers do; then no call begins in it."""
     if not is_declaration(scan.tools, scan.text, at, draft):
         return False
     scan.resume = draft.end
@@ -347,7 +349,7 @@ def _is_declaration(scan: Scan, at: int, draft: Draft) -> bool:
 
 
 def _lists_open(between: str, depth: int) -> int:
-    """Return how many lists are open behind what stands between two items; 0 where the outermost was closed."""
+    """Return the number of open lists after the text between two items; 0 if the outermost was closed."""
     for character in between:
         depth += (character == "[") - (character == "]")
         if not depth:

@@ -12,7 +12,7 @@ class PhiParser(JsonArrayParser):
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|end|>",)
     openers: ClassVar[tuple[str, ...]] = ("functools",)
-    # A word of prose as well, so that what follows must begin like calls.
+    # The mark is also a word of prose, so the text after it must begin like calls.
     body: ClassVar[str] = r"[ \t\n\r]*+(?:\[[ \t\n\r]*+(?:\{|\Z)|\{[ \t\n\r]*+(?:[\"'}]|\Z)|\Z)"
     ends_reasoning: ClassVar[tuple[str, ...]] = ()
     closers: ClassVar = {"functools": ""}

@@ -1,6 +1,6 @@
 r"""Calls as JSON objects between an opening and a closing mark, one or more in a block.
 
-`<tool_call>\\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>` and its many relatives.
+`<tool_call>\\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>` and many similar formats.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class TaggedJsonParser(ScanningParser):
     """The base of these formats; a subclass names its marks."""
 
     closers: ClassVar[Mapping[str, str]] = {}
-    """The closing mark of each opening one; "" for a format without."""
+    """The closing mark of each opening one; "" for a format without one."""
     keys: ClassVar[CallKeys] = OPENAI_KEYS
     takes_named: ClassVar[bool] = False
-    """Whether `name{…}` stands for a call as well, as GLM and llama.cpp's generic grammar write it."""
+    """Whether `name{…}` is a call as well, as GLM and llama.cpp's generic grammar write it."""
     wire_open: ClassVar[str] = ""
     wire_close: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # The opening mark may be doubled, as models do; only once, so that a run of them stays linear.
+        # Models double the opening mark. Only one duplicate is accepted, so that a run of marks stays linear.
         again = "|".join([re.escape(mark) for mark in cls.openers])
         cut_again = "|".join([cut(mark) for mark in cls.openers])
         named = rf"|[\w.\-]++{_SPACE}(?:\{{{_SPACE}(?:[\"'}}]|\Z)|\Z)" if cls.takes_named else ""
@@ -69,13 +69,13 @@ class TaggedJsonParser(ScanningParser):
         return pairs_of(self.closers)
 
     def prepare(self) -> None:
-        """Compile what reading takes."""
+        """Compile the patterns for reading."""
         closing = tuple({mark: None for mark in self.closers.values() if mark})
         self._ends = Ends(closing, self.openers)
         self._plain = {opener: _plain_patterns(self.keys, opener, closer) for opener, closer in self.closers.items()}
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read the block; several objects in one, and a doubled opening mark, are taken as what they mean."""
+        """Read the block; several objects in one block and a doubled opening mark are accepted."""
         start, opener = at, self._opener(scan, at)
         if not scan.final and (end := self._read_plain(scan, start, opener)) >= 0:
             return end
@@ -101,7 +101,7 @@ class TaggedJsonParser(ScanningParser):
         return TaggedListParser(self.openers, self.closers, self.keys)
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read a well-formed block, or behind many faults one that stops to be JSON before it closes any bracket."""
+        """Read a well-formed block, or after many faults one that stops being JSON before it closes any bracket."""
         opener = self._opener(scan, at)
         if scan.faults >= FEW and not scan.lenient and (end := self._read_dead(scan, at, opener)) >= 0:
             return end
@@ -109,7 +109,7 @@ class TaggedJsonParser(ScanningParser):
         return end if end >= 0 else UNDECIDED
 
     def _read_plain(self, scan: Scan, start: int, opener: str) -> int:
-        """Read a well-formed block as templates show it, which most are; -1 leaves all others to the long way."""
+        """Read a well-formed block written like the template's, as most are; -1 leaves any other to the slow path."""
         before, behind, _ = self._plain[opener]
         draft = plain_call(scan.text, start, start + len(opener), before, behind)
         if draft is None:
@@ -131,7 +131,7 @@ class TaggedJsonParser(ScanningParser):
         return next(mark for mark in self.openers if scan.text.startswith(mark, at))
 
     def _continues(self, scan: Scan, end: int) -> Generator[str, None, bool]:
-        """Whether a further object stands in the same block, which an unclosed call before it shows."""
+        """Whether another object follows in the same block, which an unclosed call before it shows."""
         if scan.drafts[-1].status is not UNCLOSED:
             return False
         at = yield from self._after_comma(scan, end)
@@ -142,7 +142,7 @@ class TaggedJsonParser(ScanningParser):
         return (yield from skip_space(scan, at + 1)) if scan.text.startswith(",", at) else at
 
     def _read_object(self, scan: Scan, start: int, at: int, closer: str) -> Wait:
-        """Read one object and the closing mark behind it; return where its call ends."""
+        """Read one object and the closing mark after it; return where its call ends."""
         try:
             found, end = yield from read_members(scan, at)
         except JsonError as error:
@@ -151,7 +151,7 @@ class TaggedJsonParser(ScanningParser):
         return (yield from self._close(scan, draft, at, closer))
 
     def _close(self, scan: Scan, draft: Draft, at: int, closer: str) -> Wait:
-        """Find the closing mark behind a complete body that begins at `at`, and hand the draft in."""
+        """Find the closing mark behind a complete body that begins at `at`, and add the draft."""
         after = (yield from skip_space(scan, draft.end)) if closer else draft.end
         while closer and after == len(scan.text) and not scan.final:
             yield ""
@@ -204,8 +204,8 @@ class TaggedJsonParser(ScanningParser):
 
 @cache
 def _plain_patterns(keys: CallKeys, opener: str, closer: str) -> tuple[Match, Match, Match]:
-    """Compile what stands before and after the arguments of a well-formed call, and what stands before any object."""
-    # Without a closing mark the next character says whether another bracket spoils the object.
+    """Compile the text before and after the arguments of a well-formed call, and the text before any object."""
+    # Without a closing mark the next character says whether a surplus bracket breaks the object.
     tail = rf"{_SPACE}\}}{_SPACE}{re.escape(closer)}" if closer else rf"{_SPACE}\}}(?={_SPACE}[^}}\] \t\n\r])"
     mark = re.escape(opener)
     body = rf"{mark}{_SPACE}(?>{mark}{_SPACE})?+(?=\{{)"

@@ -1,4 +1,4 @@
-"""Tells the declaration of a tool, as answers quote it, from a call: both are an object with a name and parameters."""
+"""Distinguish the declaration of a tool in an answer from a call: both are an object with a name and parameters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SCHEMA_KEYS: Final = frozenset(
 
 
 def is_declaration(tools: Any, text: str, at: int, draft: Draft) -> bool:
-    """Whether the object at `at`, of which a draft was made, tells of a tool rather than calls it.
+    """Whether the object at `at`, from which a draft was built, describes a tool rather than calls it.
 
-    Then it has a description beside its name and parameters, or a schema for its arguments.
+    A description has a `description` beside its name and parameters, or a schema as its arguments.
     """
     value = draft.value
     if not draft.is_good or draft.name is None or not isinstance(value, dict):

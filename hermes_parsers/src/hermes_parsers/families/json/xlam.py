@@ -1,4 +1,4 @@
-"""xLAM-2 and other models that answer with a bare array of calls, in a fence or behind another model's mark."""
+"""xLAM-2 and other models that answer with a bare array of calls, in a fence or after another model's mark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IS_CALL: Final = re.compile(
 
 
 class XlamParser(JsonArrayParser):
-    """`[{"name": …, "arguments": …}]`, alone, after reasoning, in a fence, behind another model's mark."""
+    """`[{"name": …, "arguments": …}]`, alone, after reasoning, in a fence, or after another model's mark."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|im_end|>")
     openers: ClassVar[tuple[str, ...]] = ("```json", "```\n", "[TOOL_CALLS]", "<tool_call>")
@@ -33,15 +33,15 @@ class XlamParser(JsonArrayParser):
         "[TOOL_CALLS]": "",
         "<tool_call>": "</tool_call>",
     }
-    # A fence is common in reasoning.
+    # Fences are common in reasoning.
     ends_reasoning: ClassVar[tuple[str, ...]] = _MARKS
     body: ClassVar[str] = rf"{_SPACE}(?:{_ITEM}|\Z)"
     pattern: ClassVar[str] = _ITEM
-    # In no JSON do brackets meet like this: another array begins.
+    # Brackets never meet like this in JSON, so another array begins.
     ends: ClassVar[str] = rf'\](?={_SPACE}\[{_SPACE}\{{{_SPACE}"name")'
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the marks of which a fence is none: it may stand around any answer."""
+        """Return the marks without the fence, which may stand around any answer."""
         return ("<tool_call>",), ("</tool_call>",)
 
     def takes(self, scan: Scan, opener: str, at: int, draft: Draft) -> bool:

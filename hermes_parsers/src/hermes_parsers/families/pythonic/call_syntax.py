@@ -1,4 +1,4 @@
-"""One call written as Python, `name(keyword=literal, …)`: its arguments, and where it ends when they are none."""
+"""One call written as Python, `name(keyword=literal, …)`: its arguments, and where it ends if they cannot be read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hermes_parsers.engine.scanning.scan import OK, SPACE, Draft
 from hermes_parsers.engine.values.declared_texts import declared_parameters, is_text, read_declared
 from hermes_parsers.engine.values.quoted_strings import LiteralError, Repairs, read_python_string
 
-# Every repetition is possessive, so that no text is looked at twice.
+# Every repetition is possessive, so no text is read twice.
 SPACES: Final = r"[ \t\r\n]*+"
 NAME: Final = r"\w[\w.-]*+"
 KEYWORD: Final = r"[^\W\d][\w.-]*+"
 ARGUMENTS_OPEN: Final = rf"\({SPACES}(?:\)|{KEYWORD}{SPACES}=[^=])"
-"""What sets a call apart from other code: no argument, or a first one with a keyword."""
+"""What distinguishes a call from other code: no arguments, or a keyword before the first one."""
 
 _OPEN: Final = re.compile(rf"({NAME})\(")
 _BEGINNING: Final = re.compile(rf"{SPACES}(?:({KEYWORD}){SPACES}=(?!=){SPACES}|\))")
-"""What an argument begins with, or the end of the call."""
+"""The beginning of an argument, or the end of the call."""
 _CUT_KEYWORD: Final = re.compile(rf"(?:{KEYWORD}{SPACES})?\Z")
 _NO_SPACE: Final = rf"{SPACES}[^ \t\r\n]"
 _PLAIN: Final = re.compile(
@@ -29,7 +29,7 @@ _PLAIN: Final = re.compile(
     rf"""(?:'([^']*+)'{_NO_SPACE}|"([^"]*+)"{_NO_SPACE}"""
     rf"|(?:(-?+(?:0|[1-9][0-9]{{0,999}}+))(?>(\.[0-9]++))?+|(True|False|None|true|false|null)){SPACES}[,)])"
 )
-"""A whole argument that needs no closer look, with what follows it."""
+"""A complete simple argument that needs no further checks, with the text after it."""
 _NOT_PLAIN: Final = frozenset("'\"]}")
 _STRING_KIND: Final = 3
 _NUMBER: Final = 4
@@ -53,9 +53,9 @@ _MEMBER: Final = {"True": "true", "False": "false", "None": "null"}
 
 
 def read_tidy_call(text: str, start: int, at: int) -> Draft | None:
-    """Read a call that is written as templates do, mostly by the C decoder; None where it takes a closer look.
+    """Read a call written like the template's, mostly with the C decoder; None leaves it to the slow path.
 
-    The draft begins at `start`; its arguments are just what `dumps` writes.
+    The draft begins at `start`; its arguments are exactly what `dumps` writes.
     """
     found = _TIDY_CALL.match(text, at)
     if found is None:
@@ -68,7 +68,7 @@ def read_tidy_call(text: str, start: int, at: int) -> Draft | None:
     try:
         values, end = _decode(written, 0)
         if not written.isascii():
-            # Lone surrogates cannot be written so.
+            # Lone surrogates cannot be written this way.
             written.encode()
     except ValueError:
         return None
@@ -80,7 +80,7 @@ def read_tidy_call(text: str, start: int, at: int) -> Draft | None:
 def _as_json(value: str) -> str:
     first = value[0]
     if first == "'":
-        # A double quote in it makes this no JSON, which is noticed.
+        # A double quote in it makes this invalid JSON, which the decoder reports.
         return f'"{value[1:-1]}"'
     if first == "[":
         return value.replace(_SINGLE, _DOUBLE)
@@ -93,7 +93,7 @@ _decode: Final = json.JSONDecoder().raw_decode
 
 
 class PythonCall:
-    """A call whose arguments begin at `opened`; `values` grows while `advance` moves `at` to behind its parenthesis."""
+    """A call whose arguments begin at `opened`; `values` grows while `advance` moves `at` past its parenthesis."""
 
     __slots__ = ("at", "name", "notes", "opened", "repairs", "repeated", "schemas", "values")
 
@@ -109,7 +109,7 @@ class PythonCall:
         self.schemas = declared_parameters(tools, self.name)
 
     def advance(self, text: str, *, lenient: bool = False) -> LiteralError | None:
-        """Read arguments to the end of the call; return what is in the way, which more text may remove."""
+        """Read arguments to the end of the call; return the error, which more text may remove."""
         try:
             self._read_arguments(text, lenient=lenient)
         except LiteralError as error:
@@ -131,7 +131,7 @@ class PythonCall:
                     return
                 continue
             if behind not in ",)":
-                raise LiteralError(f"expected ',' or ')', found {behind!r}", found.end() - 1)
+                raise LiteralError(f"expected ',' or ')', got {behind!r}", found.end() - 1)
             if found[1] in values:
                 self.repeated[found[1]] = None
             if kind <= _STRING_KIND:
@@ -152,12 +152,12 @@ class PythonCall:
         if found is None:
             at = _skip(text, self.at)
             cut = _CUT_KEYWORD.match(text, at) is not None
-            raise LiteralError(f"expected keyword=value, found {text[at : at + 1]!r}", at, is_truncated=cut)
+            raise LiteralError(f"expected keyword=value, got {text[at : at + 1]!r}", at, is_truncated=cut)
         at, end = found.end(), len(text)
         if found[1] is None:
             self.at = at
             return True
-        # Noted for the call only where the argument is complete, since more text may change what it is.
+        # Noted for the call only if the argument is complete, since more text may change it.
         repairs: Repairs = {}
         notes: dict[str, None] = {}
         if text[at : at + 1] in _QUOTES:
@@ -172,7 +172,7 @@ class PythonCall:
         if after == end:
             raise LiteralError("the text ends inside a call", end, is_truncated=True)
         if text[after] not in ",)":
-            raise LiteralError(f"expected ',' or ')', found {text[after]!r}", after)
+            raise LiteralError(f"expected ',' or ')', got {text[after]!r}", after)
         if found[1] in self.values:
             self.repeated[found[1]] = None
         self.values[found[1]] = value
@@ -201,7 +201,7 @@ def _tokens(closer: str) -> Callable[[str, int, int], Iterator[re.Match[str]]]:
 
 
 class Ahead:
-    """Where a mark stands next: what was looked through for one call of a list is not again for the others."""
+    """Finds the next place of a mark without searching the same text again for each call of a list."""
 
     __slots__ = ("_clear", "_found", "_mark")
 
@@ -220,12 +220,12 @@ class Ahead:
 
 
 class Walk:
-    """Finds the end of a call whose arguments cannot be read, by its brackets and strings.
+    """Finds the end of a call with unreadable arguments by its brackets and strings.
 
-    `advance` returns True when `found` says what stands at `at`: "call" (its closing parenthesis is just before it),
-    "list" (the list's closing bracket, or the closing mark), "deep" (too much was passed to go on) or the text's "end".
-    A walk is given up at the next opening mark, even in a string, and after `most` brackets and strings, which keeps
-    all of them together linear.
+    `advance` returns True when `found` says what is at `at`: "call" (its closing parenthesis is just before it), "list"
+    (the list's closing bracket, or the closing mark), "deep" (the limit was reached) or "end" (of the text). A walk
+    stops at the next opening mark, even in a string, and after `most` brackets and strings, so that all walks together
+    stay linear.
     """
 
     __slots__ = ("_closer", "_most", "_opener", "_stack", "at", "found", "start", "wait")
@@ -240,7 +240,7 @@ class Walk:
         self._stack = ["("]
 
     def advance(self, text: str, *, final: bool) -> bool:
-        """Go on as far as the text goes; `wait` says what to wait for where it is not far enough."""
+        """Continue to the end of the text so far; `wait` says what to wait for if that is not enough."""
         self.wait = ""
         found = self._opener.find(text, self.start)
         limit = len(text) if found < 0 else found
@@ -274,7 +274,7 @@ class Walk:
             stack.append(bracket)
             return len(stack) > _MAX_DEPTH and self._stop("deep", at)
         if opener in stack:
-            # What was opened inside and never closed ends here too.
+            # Brackets that were opened inside and never closed end here too.
             while stack.pop() != opener:
                 pass
             return not stack and self._stop("call", at + 1)

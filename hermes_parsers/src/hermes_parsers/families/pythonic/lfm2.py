@@ -1,4 +1,4 @@
-"""LFM2 and LFM2.5: a list of Python calls between marks, or one of JSON where the system prompt asks for it."""
+"""LFM2 and LFM2.5: a list of Python calls between marks, or a JSON list if the system prompt asks for it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Lfm2Parser(PythonicParser):
         return super().read(scan, at) if self.head.match(scan.text, at) else self._json.read(scan, at)
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read what needs no waiting, of either kind."""
+        """Read a list of either kind, without waiting."""
         end = super().read_now(scan, at)
         return self._json.read_now(scan, at) if end == -1 else end
 

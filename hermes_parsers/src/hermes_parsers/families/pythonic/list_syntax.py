@@ -1,4 +1,4 @@
-"""What stands around the calls of a list: brackets of lists in lists, items that are no call, a second end."""
+"""The text around the calls of a list: brackets of nested lists, items that are not calls, a second end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FURTHER: Final = (
     re.compile(rf"{SPACES}[,;]?+{SPACES}(?={BARE})").match,
     re.compile(rf"{SPACES}(?:\Z|[,;]?+{SPACES}(?:\Z|{CUT_BARE}))").match,
 )
-"""What stands before another list in a fence, and the text's end inside that."""
+"""The text before another list in a fence, and the end of the text inside that."""
 
 _CLOSED: Final = rf"(?>\]{SPACES})*+"
 _OPENED: Final = rf"(?>\[{SPACES})*+"
@@ -50,14 +50,15 @@ _CUT_REST: Final = re.compile(rf"{_REST}(?:\([^()\r\n]*+|\){SPACES})?\Z").match
 
 
 Follow = tuple[str, int]
-"""What follows a call, and where: the "next" one, the "end" of the list, a list left "open" by a missing mark, the end
-of the text ("cut", or "begun" inside a name), or "junk"."""
+"""The kind and place of the text after a call: the "next" one, the "end" of the list, a list left "open" by a missing
+mark, the end of the text ("cut", or "begun" inside a name), or "junk".
+"""
 
 
 class Following:
-    """Tells what follows a call of a list, of which `depth` are open there.
+    """Tells what follows a call of a list, where `depth` lists are open.
 
-    Lists in lists are read where no mark has to close them; two lists with a comma between are then one.
+    Nested lists are read if no mark has to close them; two lists with a comma between count as one.
     """
 
     __slots__ = ("_cut_mark", "_cut_next", "_end", "_needs_closer", "_next")
@@ -79,7 +80,7 @@ class Following:
         return follow
 
     def tell(self, scan: Scan, at: int, depth: int) -> Follow | None:
-        """Tell what follows a call; None where only more text can show it."""
+        """Tell what follows a call; None if that needs more text."""
         found = self._next(scan.text, at)
         if found and (self._needs_closer or _is_joined(scan.text, found, depth)):
             return "next", found.end()
@@ -104,13 +105,13 @@ class Following:
 
 
 def _is_joined(text: str, found: re.Match[str], depth: int) -> bool:
-    """Whether what stands before a call leaves a list open, or opens another one right behind it."""
+    """Whether the text before a call leaves a list open, or opens another one right after it."""
     left = depth - found[0].count("]")
     return left > 0 or (not left and "[" in found[0] and _IS_CALL(text, found.end()) is not None)
 
 
 def is_code(scan: Scan, at: int, first: int) -> bool:
-    """Whether what stands before a list makes it code; no list begins before its first call then."""
+    """Whether the text before a list makes it code; then no list begins before its first call."""
     if not is_code_before(scan, at):
         return False
     scan.resume = first
@@ -118,44 +119,44 @@ def is_code(scan: Scan, at: int, first: int) -> bool:
 
 
 def lists_opened(between: str) -> int:
-    """Return how many more lists are open behind what stands between two items than before it."""
+    """Return how many more lists are open after the text between two items than before it."""
     return between.count("[") - between.count("]")
 
 
 def read_item(scan: Scan, at: int, depth: int, *, words: bool) -> Generator[str, None, Draft | None]:
-    """Read what follows an item of a list of calls and is no call; a word of code only where `words` may be one."""
+    """Read text after an item of a list that is not a call; it may be a word of code only if `words` is set."""
     while not scan.final and _CUT_ITEM(scan.text, at):
         yield ""
     found = (_ANY_ITEM if words else _ITEM)(scan.text, at)
     if found is None or depth <= scan.text.count("]", at, found.start(1)):
         return None
-    return Draft(found.start(1), found.end(), INVALID_JSON, reason=f"wanted a call, found {found[1]!r:.80}")
+    return Draft(found.start(1), found.end(), INVALID_JSON, reason=f"expected a call, got {found[1]!r:.80}")
 
 
 def second_end(text: str, at: int) -> int:
-    """Return where another end of a call and its list stands behind that of a list, with quotes before it, or -1.
+    """Return the place of a second end of a call and its list after the end of a list, with quotes before it, or -1.
 
-    It stands on the same line and before any other list: then a quote in a text may have ended the first one too soon.
+    It is on the same line and before any other list: then a quote in a string may have ended the first one too early.
     """
     found = _ENDS_AGAIN(text, at)
     return found.end() if found and ("'" in found[1] or '"' in found[1]) else -1
 
 
 def wait_for_second_end(scan: Scan, at: int) -> Generator[str, None, int]:
-    """Return where another end stands, as `second_end` does, in text that grows."""
+    """Return the place of a second end, like `second_end`, in growing text."""
     while not scan.final and _CUT_REST(scan.text, at):
         yield ""
     return second_end(scan.text, at)
 
 
 def cut_short(draft: Draft, reason: str) -> None:
-    """Say that the closing mark is missing, beside what there was to say of a good call."""
+    """Note that the closing mark is missing, in addition to the notes of a good call."""
     told = f"; {draft.reason}" if draft.reason else ""
     draft.cut(reason + told)
 
 
 def judge_depth(draft: Draft, depth: int) -> None:
-    """Say of the last call how many lists are still open behind it, or were closed too often."""
+    """Note at the last call that lists are still open after it, or that there are surplus closing brackets."""
     if depth > 0:
         cut_short(draft, "the list is not closed")
     elif depth < 0:

@@ -14,9 +14,9 @@ from hermes_parsers.writing import dumps
 
 
 class Olmo3Parser(PythonicParser):
-    r"""`<function_calls>f(a="x")\ng(b=null)</function_calls>`: a call a line, values as JSON.
+    r"""`<function_calls>f(a="x")\ng(b=null)</function_calls>`: one call per line, values as JSON.
 
-    So does the template of Olmo 3; models put newlines inside the marks and Python's literals as well.
+    This is the template of Olmo 3; models also write newlines inside the marks and Python literals.
     """
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
@@ -31,7 +31,7 @@ class Olmo3Parser(PythonicParser):
     needs_closer: ClassVar[bool] = True
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
-        """Write a call a line between the marks."""
+        """Write one call per line between the marks."""
         lines = [self.write_call(call, index) for index, call in enumerate(calls)]
         return self.openers[0] + "\n".join(lines) + self.closer
 

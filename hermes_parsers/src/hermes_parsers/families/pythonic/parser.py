@@ -63,13 +63,13 @@ from hermes_parsers.schemas import known_names
 from hermes_parsers.writing import dumps
 
 MARKED: Final = rf"{SPACES}(?>\[{SPACES})?+"
-"""What may stand between an opening mark and the first call."""
-# What may stand between two calls by mistake: at most a few words.
+"""The text allowed between an opening mark and the first call."""
+# The text accepted between two calls, written by mistake: at most a few words.
 _BEYOND: Final = r"""[^\[\](){}'"]{0,80}+"""
 _GOES_ON: Final = re.compile(rf"({_BEYOND}){ARGUMENTS_OPEN}")
 _CUT_GOES_ON: Final = re.compile(rf"{_BEYOND}(?:{CUT_ARGUMENTS})?\Z")
 _LAST_NAME: Final = re.compile(r"\w[\w.-]*\Z")
-# How many brackets and strings a broken call may have while its end is looked for: after a few such calls, fewer.
+# The number of brackets and strings of a broken call that are searched for its end; fewer after some such calls.
 _FEW: Final = 8
 _MANY: Final = 512
 _FEWER: Final = 64
@@ -81,7 +81,7 @@ _CUT_LINE: Final = re.compile(r"[ \t]*+\Z")
 class PythonicParser(ScanningParser):
     """`[f(a='x', n=1), g()]`, anywhere in a text.
 
-    Keywords tell a list of calls from other code in prose; what has positional arguments is text.
+    Keywords distinguish a list of calls from other code in prose; a list with positional arguments is text.
     """
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>")
@@ -90,21 +90,21 @@ class PythonicParser(ScanningParser):
         rf"{BARE}|{CUT_BARE}|{TAGGED}{BARE}|{CUT_TAGGED}|{FENCE_LINE}(?:{BARE}|{CUT_BARE}|\Z)|{CUT_FENCE_LINE}"
     )
     head: ClassVar[re.Pattern[str]] = re.compile(rf"(?>{TAGGED})?+{BARE}")
-    """What must stand where a list begins, up to the first call."""
+    """The beginning of a list, up to the first call."""
     separator: ClassVar[str] = ","
     closer: ClassVar[str] = ""
-    """The mark behind the list."""
+    """The mark after the list."""
     quotes_loosely: ClassVar[bool] = True
-    """Whether the template may leave quotes inside of texts unescaped."""
+    """Whether the template may leave quotes inside strings unescaped."""
     needs_closer: ClassVar[bool] = False
     """Whether the closing mark ends the list; otherwise its bracket does."""
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the marks around a list, where the format has some."""
+        """Return the marks around a list, if the format has any."""
         return (self.openers, (self.closer,)) if self.closer else ((), ())
 
     def prepare(self) -> None:
-        """Compile what reading takes."""
+        """Compile the patterns for reading."""
         mark = re.escape(self.closer) or "(?!)"
         self._following = Following(self.separator, self.closer, needs_closer=self.needs_closer)
         marks = [re.escape(mark) for mark in (self.closer, *self.openers) if mark and self.needs_closer]
@@ -115,7 +115,7 @@ class PythonicParser(ScanningParser):
         self._stop = re.compile(rf"[)\]]|{mark}").search
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read a list as templates write it, or a first call that cannot be read before the next list."""
+        """Read a list written like the template's, or an unreadable first call before the next list."""
         text = scan.text
         head = self.head.match(text, at)
         is_bare = text.startswith("[", at)
@@ -145,13 +145,13 @@ class PythonicParser(ScanningParser):
         return not scan.tools or any(_is_known(scan, draft.name) for draft in drafts)
 
     def _read_stump(self, scan: Scan, start: int, at: int) -> int:
-        """Read a call that cannot be read, where it ends at the next list since nothing else could end it."""
+        """Read an unreadable call that ends at the next list, because nothing else could end it."""
         call = PythonCall(scan.text, at, scan.tools)
         end = scan.text.find(self.openers[0], call.opened)
         if end < 0 or self._stop(scan.text, call.opened, end) is not None:
             return UNDECIDED
         error = call.advance(scan.text, lenient=scan.lenient)
-        # The mark may also stand in a string that could be read.
+        # The mark may also be in a string that can be read.
         if error is None or call.at > end:
             return UNDECIDED
         scan.drafts.append(Draft(start, end, INVALID_JSON, call.name, reason=str(error)))
@@ -165,7 +165,7 @@ class PythonicParser(ScanningParser):
         return (yield from self._read_list(scan, at, scan.drafts))
 
     def _read_list(self, scan: Scan, at: int, told: list[Draft], *, is_fenced: bool = False) -> Wait:
-        """Add the calls of a list; one that cannot be read does not cost the others."""
+        """Add the calls of a list; an unreadable call does not affect the others."""
         head = self.head.match(scan.text, at)
         is_bare = scan.text.startswith("[", at)
         if head is None or (is_bare and not is_fenced and is_code(scan, at, head.end())):
@@ -173,7 +173,7 @@ class PythonicParser(ScanningParser):
         begin = start = at
         at, faults, depth, is_first = head.end(), 0, head[0].count("["), True
         ahead = Ahead(self.openers[0] if self.needs_closer else ""), Ahead(self.closer)
-        # What stands behind a list without marks may show that it is none.
+        # The text after a list without marks may show that it is not a list of calls.
         drafts = list[Draft]() if is_bare else told
         while True:
             most = _MANY if faults < _FEW else _FEWER
@@ -198,7 +198,10 @@ class PythonicParser(ScanningParser):
     def _pass_items(
         self, scan: Scan, drafts: list[Draft], draft: Draft, depth: int, *, is_first: bool
     ) -> Generator[str, None, tuple[Draft, int, Follow]]:
-        """Add a call and what behind it is none, but for the last; return that, the open lists, and what follows."""
+        """Add a call and the text after it that is not a call, except the last.
+
+        Return the last, the open lists, and what follows.
+        """
         words = not is_first or _is_known(scan, draft.name)
         while (follow := (yield from self._following.wait(scan, draft.end, depth)))[0] == "junk":
             if self.needs_closer or not (item := (yield from read_item(scan, draft.end, depth, words=words))):
@@ -209,15 +212,15 @@ class PythonicParser(ScanningParser):
         return draft, depth, follow
 
     def _may_be_cut(self, text: str, end: int) -> bool:
-        """Whether what stands behind a list shows that a quote in a text may have ended it too soon."""
+        """Whether the text after a list shows that a quote in a string may have ended it too early."""
         return not (self.closer and text.endswith(self.closer, 0, end)) and second_end(text, end) >= 0
 
     def _is_other(self, scan: Scan, begin: int, drafts: list[Draft], follow: Follow) -> Generator[str, None, bool]:
-        """Whether what surrounds a list without marks shows that it is none."""
+        """Whether the text around a list without marks shows that it is not a list of calls."""
         found, at = follow
         if found == "end" and (yield from is_code_behind(scan, at, is_list=True)):
             return True
-        # Where the tools are known, a list without any of them is one only if nothing else is there.
+        # If the tools are known, a list that calls none of them counts only if there is no other text.
         known = known_names(scan.tools) if scan.tools else None
         if not known or any(draft.name in known for draft in drafts):
             return False
@@ -226,7 +229,7 @@ class PythonicParser(ScanningParser):
     def _read_call(
         self, scan: Scan, start: int, at: int, ahead: Sequence[Ahead], most: int, *, depth: int, is_first: bool
     ) -> Generator[str, None, tuple[Draft, Follow | None]]:
-        """Read any call, and what follows it where it is broken."""
+        """Read any call, and for a broken one also what follows."""
         call = PythonCall(scan.text, at, scan.tools)
         error = call.advance(scan.text, lenient=scan.lenient)
         while error is not None and error.is_truncated and not scan.final:
@@ -254,7 +257,7 @@ class PythonicParser(ScanningParser):
     def _read_good(
         self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead], depth: int
     ) -> Generator[str, None, tuple[Draft, Follow | None]]:
-        """Take a call that could be read, unless a quote ended it too soon, or with a bracket the whole list."""
+        """Accept a call that was read, unless a quote ended it (or, with a bracket, the whole list) too early."""
         draft = _draft(call, start)
         behind = yield from self._following.wait(scan, draft.end, depth)
         if behind[0] == "end" and not self.needs_closer:
@@ -268,7 +271,7 @@ class PythonicParser(ScanningParser):
     def _read_cut(
         self, scan: Scan, draft: Draft, call: PythonCall, behind: Follow
     ) -> Generator[str, None, tuple[Draft, Follow | None]]:
-        """Read a call again whose list ends once more on the same line; where that fails it must not run."""
+        """Read a call again whose list ends a second time on the same line; if that fails, the call must not run."""
         end = behind[1]
         if not has_quotes(scan.text, call) or (self.closer and scan.text.endswith(self.closer, 0, end)):
             return draft, behind
@@ -279,15 +282,15 @@ class PythonicParser(ScanningParser):
         limit = len(scan.text) if line < 0 else line
         if scan.faults < _FEW and (loose := read_loosely(scan, draft.start, call, limit, self.closer, beyond=end)):
             return loose, None
-        reason = "the list ends twice: a quote in a text may have ended the call too soon"
+        reason = "the list ends twice: a quote in a string may have ended the call too early"
         return Draft(draft.start, again, INVALID_JSON, call.name, reason=reason), ("end", again)
 
     def _read_loosely(
         self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead], *, goes_on: bool = False
     ) -> Generator[str, None, Draft | None]:
-        """Read a call again that a quote in a text broke, once its list has ended; None where that is not the cause.
+        """Read a call again that a quote in a string broke, once its list has ended; None if that is not the cause.
 
-        A call that `goes_on` behind what looks like the list's end must reach up to the closing mark.
+        A call that `goes_on` after an apparent end of the list must reach up to the closing mark.
         """
         if not self.quotes_loosely or not has_quotes(scan.text, call):
             return None
@@ -300,14 +303,14 @@ class PythonicParser(ScanningParser):
         limit = end + len(self.closer) if is_closed else end
         if goes_on and not is_closed:
             return None
-        # Each of them may be looked through to the end of its list.
+        # Each of them may be searched to the end of its list.
         if scan.faults >= _FEW or scan.text.find(")", call.opened, limit) < 0:
             return None
         beyond = call.at if goes_on else -1
         return read_loosely(scan, start, call, limit, self.closer, beyond=beyond, ends_at_mark=goes_on)
 
     def _beyond(self, scan: Scan, draft: Draft, at: int, depth: int, *, is_first: bool) -> Generator[str, None, Follow]:
-        """Decide what a whole call is that nothing known follows."""
+        """Decide about a complete call that no expected text follows."""
         if _is_bare(scan, draft) and (yield from is_code_behind(scan, at, is_list=False)):
             return "text", at
         after = yield from skip_space(scan, at)
@@ -324,7 +327,7 @@ class PythonicParser(ScanningParser):
             yield ""
         name = _LAST_NAME.search(found[1]) if found else None
         if found and name:
-            cut_short(draft, "something stands between this call and the next")
+            cut_short(draft, "expected the next call right after this one, got other text")
             return "next", found.start() + name.start()
         is_line = "\n" in scan.text[at:after] or scan.text.startswith("<", after)
         if is_first and not self.needs_closer and not is_line and not _is_known(scan, draft.name):
@@ -334,7 +337,7 @@ class PythonicParser(ScanningParser):
     def _behind_broken(
         self, scan: Scan, draft: Draft, walk: Walk, depth: int, *, is_first: bool
     ) -> Generator[str, None, Follow | None]:
-        """Tell what follows a broken call whose brackets balance; None where nothing known does."""
+        """Tell what follows a broken call whose brackets balance; None if it is nothing expected."""
         # The mark that ends such a walk needs no bracket before it.
         depth = 0 if self.needs_closer and walk.found == "list" else max(depth, int(self.needs_closer))
         follow = yield from self._following.wait(scan, walk.at, depth)
@@ -347,7 +350,7 @@ class PythonicParser(ScanningParser):
         return follow
 
     def _is_attempt(self, scan: Scan, draft: Draft, follow: Follow) -> Generator[str, None, bool]:
-        """Whether a list whose first call is none is one all the same, rather than code in a sentence."""
+        """Whether a list with an unreadable first call is still a list of calls, rather than code in a sentence."""
         if _is_known(scan, draft.name):
             return True
         if known_names(scan.tools):
@@ -359,7 +362,7 @@ class PythonicParser(ScanningParser):
     def _resynchronise(
         self, scan: Scan, draft: Draft, call: PythonCall, error: LiteralError, walk: Walk, *, is_first: bool
     ) -> Follow:
-        """Look for the next call where strings mean nothing any more, since a quote is missing or too many."""
+        """Find the next call where strings cannot be trusted, because a quote is missing or surplus."""
         text, found = scan.text, None
         limit = len(text) if self.needs_closer and walk.found == "deep" else walk.at
         if self.needs_closer or not error.is_truncated:
@@ -369,7 +372,7 @@ class PythonicParser(ScanningParser):
             draft.end = found.start(1) if is_next else found.start() if is_opener else found.end()
             return "next" if is_next else "open" if is_opener else "end", found.end() if is_next else draft.end
         if walk.found != "end":
-            # What is nested so deeply is hardly code in a sentence.
+            # A list nested this deep is unlikely to be code in a sentence.
             may_be_text = is_first and not self.needs_closer and walk.found != "deep"
             return "text" if may_be_text and not _is_known(scan, draft.name) else "open", walk.at
         draft.status, draft.end = TRUNCATED, len(text)
@@ -380,7 +383,7 @@ class PythonicParser(ScanningParser):
         known = known_names(scan.tools) if scan.tools else None
         found = self._resume.search(scan.text, at, limit)
         while found and found[2] and known and found[2] not in known:
-            # A string may hold code; only a tool's name shows that this is no part of it.
+            # A string may contain code; only a tool's name shows that this is not part of it.
             found = self._resume.search(scan.text, found.end(), limit)
         return found
 
@@ -393,7 +396,7 @@ class PythonicParser(ScanningParser):
         return f"{call.name}({', '.join([f'{key}={self.write_value(value)}' for key, value in call.value.items()])})"
 
     def write_value(self, value: Any) -> str:
-        """Write a literal; the published templates write strings without escapes, which no parser could read back."""
+        """Write a literal with escapes; the published templates write strings without, which cannot be read back."""
         return repr(value)
 
 
@@ -404,7 +407,7 @@ def _draft(call: PythonCall, start: int) -> Draft:
         draft.fail(REPAIRED, f"repaired: {', '.join(call.repairs)}")
     told = [draft.reason, *call.notes]
     if call.repeated:
-        told.append(f"the last value counts of what is given twice: {', '.join(call.repeated)}")
+        told.append(f"given more than once, the last value counts: {', '.join(call.repeated)}")
     draft.reason = "; ".join(filter(None, told))
     return draft
 
@@ -415,7 +418,7 @@ def _is_bare(scan: Scan, draft: Draft) -> bool:
 
 
 def _finish(scan: Scan, drafts: list[Draft], draft: Draft, found: str, at: int) -> int:
-    """Add the last draft of a list, and the one that has only begun behind it."""
+    """Add the last draft of a list, and an unfinished one after it."""
     if found == "end":
         draft.end = at
     elif found in {"open", "cut"}:

@@ -1,7 +1,7 @@
-"""Calls whose texts hold quotes that nobody escaped, as templates write them that only put a quote on either side.
+"""Calls whose strings contain unescaped quotes; some templates only put a quote on either side.
 
-`f(command='sed -n '1,5p' a.py', n=1)`: a text ends at the first quote behind which an argument can end, that is before
-the keyword of the next argument, or before the parenthesis that ends the call in its list.
+`f(command='sed -n '1,5p' a.py', n=1)`: a string ends at the first quote after which an argument can end: before the
+keyword of the next argument, or before the parenthesis that ends the call in its list.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _STRING_ARGUMENT: Final = re.compile(rf"""{SPACES}{KEYWORD}{SPACES}=(?!=){SPACES
 _QUOTES: Final = frozenset("'\"")
 _AFTER: Final = re.compile(rf"{SPACES}([,)])")
 _MOST: Final = 256
-"""So many quotes of one text are looked at; what holds more of them is no call that could be told from others."""
+"""The number of quotes examined per string; with more of them, the end of a call is too uncertain."""
 
 
 class LooseCall:
-    """Reads the arguments that begin at `at` in the first `limit` characters of a text, where their list has ended.
+    """Reads the arguments that begin at `at` in the first `limit` characters of a text, after their list has ended.
 
-    With `ends_at_mark`, only the closing mark ends the list, since a bracket at a line's end has turned out not to.
+    With `ends_at_mark`, only the closing mark ends the list, because a bracket at the end of a line turned out not to.
     """
 
     __slots__ = ("_closer", "_ends_at_mark", "_known", "_limit", "_schemas", "_text", "at", "values")
@@ -60,7 +60,7 @@ class LooseCall:
         self.values: dict[str, Any] = {}
 
     def read(self) -> bool:
-        """Read to behind the call's parenthesis; return whether that could be done."""
+        """Read past the call's closing parenthesis; return whether that succeeded."""
         while True:
             found = _ARGUMENT.match(self._text, self.at, self._limit)
             if found is None:
@@ -74,7 +74,7 @@ class LooseCall:
                 return True
 
     def _value(self, keyword: str, at: int) -> int:
-        """Take an argument's value; return the place behind it, or -1."""
+        """Read an argument's value; return the place after it, or -1."""
         if self._text[at : at + 1] not in _QUOTES:
             try:
                 schema = self._schemas.get(keyword)
@@ -107,11 +107,11 @@ class LooseCall:
         return not found["name"] or self._known is None or found["name"] in self._known
 
     def _holds_more(self, at: int, end: int) -> bool:
-        """Whether another call or argument begins inside: then a quote is missing, and this must not swallow it."""
+        """Whether another call or argument begins inside: then a quote is missing and must not be swallowed."""
         return any(self._is_end(found) for found in _BEGINS.finditer(self._text, at, end))
 
     def _text_between(self, at: int, end: int) -> str:
-        """Return a text as Python reads it, or as it stands where a quote in it shows that nothing is escaped."""
+        """Return a string as Python reads it, or unchanged if a quote in it shows that nothing is escaped."""
         try:
             value, after = read_python_string(self._text[:end], at, end)
         except LiteralError:
@@ -120,7 +120,7 @@ class LooseCall:
 
 
 def has_quotes(text: str, call: PythonCall) -> bool:
-    """Whether a text stood in a call as far as it could be read, or begins where it could not."""
+    """Whether a string occurred in the readable part of a call, or begins where reading failed."""
     read = call.opened, call.at
     return text.find("'", *read) >= 0 or text.find('"', *read) >= 0 or _STRING_ARGUMENT.match(text, call.at) is not None
 
@@ -128,7 +128,7 @@ def has_quotes(text: str, call: PythonCall) -> bool:
 def read_loosely(
     scan: Scan, start: int, call: PythonCall, limit: int, closer: str, *, beyond: int, ends_at_mark: bool = False
 ) -> Draft | None:
-    """Read a call again, as `LooseCall` does; None where that fails, or where it ends no further than `beyond`."""
+    """Read a call again, like `LooseCall`; None if that fails, or if it does not end after `beyond`."""
     known = known_names(scan.tools) if scan.tools else None
     loose = LooseCall(
         scan.text, call.opened, limit, closer, known=known, schemas=call.schemas, ends_at_mark=ends_at_mark
@@ -136,13 +136,13 @@ def read_loosely(
     if not loose.read() or loose.at <= beyond:
         scan.faults += 1
         return None
-    reason = "quotes inside a text were taken as text"
+    reason = "unescaped quotes inside a string were read as part of it"
     return Draft(start, loose.at, OK, call.name, dumps(loose.values), loose.values, reason)
 
 
 @cache
 def _end_of_text(quote: str, closer: str, *, ends_at_mark: bool) -> re.Pattern[str]:
-    """Compile a quote and what must follow it where it ends a text."""
+    """Compile a quote with what must follow if it ends a string."""
     following = rf",{SPACES}(?P<keyword>{KEYWORD}){SPACES}=(?!=){SPACES}{_VALUE}"
     call = rf",{SPACES}(?P<name>{NAME}){ARGUMENTS_OPEN}"
     by_mark = [rf"(?>\]{SPACES})?+{re.escape(closer)}"] if closer else []

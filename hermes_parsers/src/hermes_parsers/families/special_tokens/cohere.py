@@ -1,7 +1,7 @@
 """Cohere's Command A and R7B (`cohere_command3`), and Command A+ and North (`cohere_command4`).
 
-Every part of a turn has marks of its own: reasoning, the answer, and the calls as a JSON array. After the templates
-that Cohere publishes. Both names read both; they differ in the marks that are written around an answer.
+Every part of a turn has its own marks: reasoning, the answer, and the calls as a JSON array. The source is Cohere's
+published templates. Both parsers read both formats; they differ in the marks that they write around an answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CohereCommand3Parser(RegionReader, JsonArrayParser):
         leading=(),
     )
     openers: ClassVar[tuple[str, ...]] = (_CALLS[0],)
-    # No JSON follows these, so that they cannot be openers.
+    # No JSON follows these, so they cannot be openers.
     pattern: ClassVar[str] = "|".join(
         f"{re.escape(mark)}|{re.escape(mark[0])}{cut(mark[1:])}" for mark in (_RESPONSE[0], _TEXT[0], *_TURN_END)
     )
@@ -56,11 +56,11 @@ class CohereCommand3Parser(RegionReader, JsonArrayParser):
     answer: ClassVar[tuple[str, str]] = _RESPONSE
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read the array; another mark begins none."""
+        """Read the array; another mark does not begin one."""
         return (yield from super().read(scan, at)) if scan.text.startswith(self.openers, at) else -1
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read as `read` does, what needs no waiting."""
+        """Read like `read`, without waiting."""
         return super().read_now(scan, at) if scan.text.startswith(self.openers, at) else -1
 
     def write(self, content: str, calls: Sequence[WrittenCall]) -> str:
@@ -76,6 +76,6 @@ class CohereCommand3Parser(RegionReader, JsonArrayParser):
 
 
 class CohereCommand4Parser(CohereCommand3Parser):
-    """The same, with an answer in `<|START_TEXT|>`."""
+    """The same, with the answer in `<|START_TEXT|>`."""
 
     answer: ClassVar[tuple[str, str]] = _TEXT

@@ -1,8 +1,8 @@
 r"""DeepSeek V3, R1 and V3.1: `<｜tool▁call▁begin｜>`, the name, `<｜tool▁sep｜>`, the arguments.
 
 V3-0324 and R1-0528 write `function<｜tool▁sep｜>name`, then the arguments in a code fence; V3.1 writes
-`name<｜tool▁sep｜>{…}`. Which of them a text is in is read from the text: both are in use behind either name. The
-source is the models' chat templates.
+`name<｜tool▁sep｜>{…}`. The text itself shows which form it has: models under either name use both. The source is the
+models' chat templates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeepseekV3Parser(NamedJsonParser):
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<｜end▁of▁sentence｜>",)
     openers: ClassVar[tuple[str, ...]] = (_SECTION, _CALL)
-    # A section's mark and a word, at the text's end, are prose; behind a call's own mark the word is its name.
+    # At the end of the text, a section's mark and a word are prose; after the mark of a call the word is the name.
     body: ClassVar[str] = (
         rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_NAME}{SPACES}(?:{_SEPARATOR}|{cut(_SEPARATOR)}))|"
         rf"{behind(_CALL)}{_NAME}{SPACES}{_CUT_SEPARATOR}"
@@ -57,8 +57,8 @@ class DeepseekV3Parser(NamedJsonParser):
     between: ClassVar[str] = "\n"
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
-        """Take the name behind the separator if there is one: what stands before it is then the call's type."""
-        # In front of a fence, a type alone is a call without a name.
+        """Return the name after the separator if there is one: the text before it is then the call's type."""
+        # Before a fence, a type alone is a call without a name.
         is_type = head[2] == _TYPE and FENCE in head[0]
         return Draft(head.start(1), end, name=head[3] or (None if is_type else head[2]))
 

@@ -1,12 +1,12 @@
-"""OpenAI's gpt-oss: Harmony, in which every message has a header, also the reasoning and the answer.
+"""OpenAI's gpt-oss: Harmony, in which every message has a header, including the reasoning and the answer.
 
 `<|start|>assistant<|channel|>analysis<|message|>…<|end|>` is reasoning; `commentary` and `final` are text. A header
-with a recipient, `to=functions.f` before or behind the channel, makes the message a call, ended by `<|call|>`. A turn
-usually begins inside its first header, as the prompt ends with `<|start|>assistant`. The source is the format's
-documentation and the model's chat template.
+with a recipient, `to=functions.f` before or after the channel, makes the message a call, which ends with `<|call|>`. A
+turn usually begins inside its first header, because the prompt ends with `<|start|>assistant`. The source is the
+format's documentation and the model's chat template.
 
-Headers and end marks are no content: they belong to the segment of the reasoning or the call beside them. Where there
-is none, as in a message that is only an answer, a segment of the kind "reasoning" without reasoning holds them.
+Headers and end marks are not content: they belong to the segment of the reasoning or the call next to them. If there is
+none, as in a message with only an answer, they form a segment of kind "reasoning" without reasoning.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class HarmonyParser(NamedJsonParser):
     reasoning_tags: ClassVar[tuple[str, str] | None] = None
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return none: the headers tell what a message is."""
+        """Return nothing: the headers show what a message is."""
         return (), ()
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read a call, and what stands between it and the end of its message."""
+        """Read a call, and the text between it and the end of its message."""
         end = yield from super().read(scan, at)
         return (yield from _MESSAGES.close(scan, end)) if end >= 0 else -1
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
-        """Take the recipient's name; tools that came with the model have no `functions.` before it."""
+        """Return the recipient's name; built-in tools of the model have no `functions.` prefix."""
         if head.re.groups > 1:
             recipient = head[2] or head[3]
         else:

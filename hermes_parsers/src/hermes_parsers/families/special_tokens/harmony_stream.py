@@ -1,4 +1,4 @@
-"""The driver for Harmony: headers and end marks around every message, the texts among them."""
+"""The driver for Harmony: headers and end marks around every message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDS: Final = (CALL_END, "<|end|>", "<|return|>")
 _TOKENS: Final = (START, CHANNEL, "<|constrain|>", MESSAGE)
 _WORDS: Final = r"[^<\n]{0,256}+"
 _ROLE: Final = r"(?>assistant)?+[ \t]*+(?>to=[^\s<]{0,256}+)?+\s*+"
-"""What a text may begin with whose prompt ends with `<|start|>assistant`, or `<|start|>`."""
+"""Matches the possible beginnings of a text whose prompt ends with `<|start|>assistant` or `<|start|>`."""
 _FIRST: Final = (
     rf"(?><\|(?:channel|constrain)\|>{_WORDS}(?>\n\s*+(?=<|{END}))?+|<\|start\|>(?>{_ROLE}(?=<|{END})|{_WORDS}))"
 )
@@ -39,7 +39,7 @@ def _beginnings(marks: Sequence[str]) -> str:
 
 
 _PARTIAL: Final = _beginnings(_TOKENS)
-# Each alternative begins with the same character, for which the search is fast.
+# Each alternative begins with the same character, which makes the search fast.
 PATTERN: Final = rf"{_BEGUN}(?:{_MESSAGE}|(?>{_PARTIAL})?+{END})|{_MESSAGE}|{_PARTIAL}\Z"
 HEAD: Final = rf"{SPACES}({_ROLE}{_PIECES}{_MESSAGE}{SPACES})"
 CUT_HEAD: Final = rf"{SPACES}({_ROLE}{_PIECES}(?:(?>{_PARTIAL})?+\Z|{_MESSAGE}{SPACES}\Z))"
@@ -48,8 +48,8 @@ USUAL_HEAD: Final = (
     rf" ?+((?><\|start\|>assistant(?: |(?=<)))?+(?>{_TO})?+<\|channel\|>(?:commentary|analysis)(?> {_TO})?+ ?+"
     rf"(?>(?><\|constrain\|>)?+json)?+{_MESSAGE})(?=\{{)"
 )
-"""The head of a call in one of the forms that the model writes; its name is the second group or the third."""
-# The words stand first and what may be before them behind, for then the search is fast.
+"""The header of a call in the forms that the model writes; the name is the second or third group."""
+# The fixed words come first, with lookbehinds for what may precede them, which makes the search fast.
 RECIPIENT: Final = re.compile(r"to=(?<![^\s>]to=)([^\s<]++)").search
 
 _USUAL_HEAD: Final = re.compile(USUAL_HEAD).match
@@ -72,23 +72,23 @@ _FINAL: Final = re.compile(r"<\|channel\|>\s*final\b").search
 _MEANS_CALL: Final = re.compile(
     r"(?<![^\s>])to=(?:[\s<]|\Z)|<\|constrain\|>|<\|channel\|>\s*commentary\s[^<]*\bjson\b"
 ).search
-"""What only the header of a call has: the place of a recipient, even if there is none, or the arguments' kind."""
+"""Parts that only the header of a call has: `to=`, even without a recipient, or the type of the arguments."""
 _MAY_BE_ARGUMENTS: Final = ("{", "[", '"', "<")
 _END: Final = re.compile(r"<\|(?:call|end|return)\|>").match
 _NO_TOOLS: Final = ("assistant", "user", "all")
 
 
 class HarmonyStream(ScanStream):
-    """Takes what stands around the messages for framing, and tells the messages apart by their headers."""
+    """Treats the text around messages as framing, and tells the messages apart by their headers."""
 
     own_blocks: ClassVar[bool] = True
 
     def __init__(self, parser: ScanningParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
         super().__init__(parser, tools, mode)
         self._is_text = False
-        """Whether a message is open whose text is content."""
+        """Whether the open message is content."""
         self._framing: Span | None = None
-        """The last segment of framing that stands alone."""
+        """The last separate segment of framing."""
 
     def _block(self, told: int, start: int) -> Generator[str, None, int]:
         scan = self._scan
@@ -107,7 +107,7 @@ class HarmonyStream(ScanStream):
         return (yield from self._cut(told, start, is_first=is_first))
 
     def _cut(self, told: int, start: int, *, is_first: bool) -> Generator[str, None, int]:
-        """Read a header that the text's end cut off, if it is none of prose."""
+        """Read a header that the end of the text cut off, unless it belongs to prose."""
         text = self._scan.text
         if not _CUT_HEADER(text, start):
             return -1
@@ -123,8 +123,8 @@ class HarmonyStream(ScanStream):
         return len(text)
 
     def _message(self, told: int, start: int, header: re.Match[str], *, is_first: bool) -> Generator[str, None, int]:
-        """Begin a message, or read it where it is a call or reasoning; return where that ended."""
-        if not is_first and not _IS_USUAL(header[0]):  # in the middle of text, an odd one is text about headers
+        """Begin a message, or read it if it is a call or reasoning; return where that ended."""
+        if not is_first and not _IS_USUAL(header[0]):  # in the middle of text, a malformed one is text about headers
             return -1
         begin, end = told if is_first else start, header.end()
         words = self._scan.text[begin:end]
@@ -142,9 +142,9 @@ class HarmonyStream(ScanStream):
         return end
 
     def _nameless(self, told: int, begin: int, body: int) -> Generator[str, None, int]:
-        """Report a message that its header or its end mark makes a call of no tool; -1 where it is none.
+        """Report a message that is a call by its header or end mark but names no tool; -1 if it is not one.
 
-        Only what may be arguments is kept back until its end mark is there: other text is told as it arrives.
+        Only possible arguments are held back until the end mark: other text is emitted as it arrives.
         """
         scan = self._scan
         is_meant = _means_call(scan.text[begin:body])
@@ -159,13 +159,13 @@ class HarmonyStream(ScanStream):
         return end
 
     def _report(self, told: int, start: int, end: int, reason: str) -> Draft:
-        """Take an attempt to call no tool in particular."""
+        """Accept an attempt without a tool's name."""
         draft = Draft(start, end, MISSING_NAME, reason=reason)
         self._take(draft, told, start, is_first=True)
         return draft
 
     def _end(self, told: int, start: int, after: int) -> int:
-        """End the open message; an end mark in other text is text."""
+        """End the open message; an end mark elsewhere is text."""
         if self._is_text and self._scan.text.startswith(CALL_END, start):
             self._report(told, start, after, "a message ends as a call does, and its header names no tool")
         elif self._is_text:
@@ -213,7 +213,7 @@ class HarmonyStream(ScanStream):
         return end
 
     def _find_end(self, at: int) -> Generator[str, None, re.Match[str] | None]:
-        """Return the end mark of a message whose text begins at `at`, or the next header; None at the text's end."""
+        """Return the end mark of a message with text from `at`, or the next header; None at the end of the text."""
         scan = self._scan
         while (found := _BREAK(scan.text, at)) is None and not scan.final:
             begun = _CUT_BREAK(scan.text, at)
@@ -248,5 +248,5 @@ def _names_tool(header: str) -> bool:
 
 
 def _means_call(header: str) -> bool:
-    """Whether a header without a recipient is one of a call all the same."""
+    """Whether a header without a recipient still belongs to a call."""
     return _FINAL(header) is None and _MEANS_CALL(header) is not None

@@ -1,9 +1,9 @@
-"""Inkling: every part of a turn is a message between marks, with the kind of its content behind the first.
+"""Inkling: every part of a turn is a message between marks, with the kind of its content after the first.
 
 `<|message_model|><|content_thinking|>…<|end_message|>` is reasoning, `<|content_text|>` the answer, and
 `<|message_model|>f<|content_invoke_tool_json|>{"name":"f","args":{…}}<|end_message|>` a call. A prompt ends with
-`<|message_model|>`, so that a turn begins behind it. After vLLM's documentation of the format, which is read by the
-scanner for response templates: it is one of content with marks of its own.
+`<|message_model|>`, so a turn begins after it. The source is vLLM's documentation of the format. The scanner for
+response templates reads it, because its content stands between marks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END: Final = "<|end_message|>"
 _TURN_END: Final = "<|content_model_end_sampling|>"
 _BEFORE: Final = r"(?:<\|message_model\|>)?"
 _CLOSE: Final = r"<\|end_message\|>|<\|content_model_end_sampling\|>"
-# The next message ends one whose own end is missing: the mark of a call's end would close it behind the call.
+# The next message ends one whose end mark is missing; otherwise the end mark of a call would close it after the call.
 _CLOSE_TEXT: Final = rf"{_CLOSE}|<\|message_model\|>"
 
 
@@ -33,9 +33,9 @@ class InklingParser(TemplateParser):
     """Reasoning, answer and calls, each a message.
 
     Args:
-        options: What a registry validated; the keyword arguments say the same.
-        promote_drafts: Make a call of what was drafted in reasoning when no call follows it.
-        reasoning_opened: Refused, as no prompt of this format opens the reasoning.
+        options: Options validated by a registry, in place of the keyword arguments.
+        promote_drafts: Turn calls that were drafted in reasoning into calls when no call follows.
+        reasoning_opened: Refused, because no prompt of this format opens the reasoning.
     """
 
     spec: ClassVar[Mapping[str, Any]] = {
@@ -73,7 +73,7 @@ class InklingParser(TemplateParser):
         )
 
     def render(self, message: ParseResult | Mapping[str, Any]) -> str:
-        """Write a message back: byte for byte what was parsed, otherwise as the model does behind its prompt.
+        """Write a message back: byte for byte what was parsed, otherwise as the model does after its prompt.
 
         Raises:
             ValueError: It cannot be written so that it reads back the same.

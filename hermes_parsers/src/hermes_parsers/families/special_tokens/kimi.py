@@ -1,8 +1,8 @@
-"""Kimi K2, K2-Thinking and K2.5: the id is the only place of a call's name.
+"""Kimi K2, K2-Thinking and K2.5: the id of a call holds its name.
 
-`<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>` in a section, whose marks some
-checkpoints write in the singular and models forget. The number counts the calls of a conversation. The source is the
-models' chat templates and Moonshot's notes on tool calls.
+`<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>` in a section; some checkpoints write
+the section's marks in the singular, and models forget them. The number counts the calls of a conversation. The source
+is the models' chat templates and Moonshot's notes on tool calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KimiParser(NamedJsonParser):
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     openers: ClassVar[tuple[str, ...]] = (*_SECTIONS, _CALL)
-    # A section's mark and a word, at the text's end, are prose; behind a call's own mark the word is its id.
+    # At the end of the text, a section's mark and a word are prose; after the mark of a call the word is the id.
     body: ClassVar[str] = (
         rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_ID}{SPACES}(?:{re.escape(_ARGUMENTS)}|{_CUT_ARGUMENTS}))|"
         rf"{behind(_CALL)}{_ID}{SPACES}{_CUT_FOR_GOOD}"
@@ -61,27 +61,27 @@ class KimiParser(NamedJsonParser):
         return Draft(head.start(1), end, name=name_in(head[2], known_names(scan.tools)), id=head[2])
 
     def finish(self, scan: Scan, draft: Draft) -> Draft:
-        """Give a call whose id holds no name that of the only tool which takes such arguments."""
+        """Name a call whose id holds no name after the only tool that accepts its arguments."""
         if draft.name is not None or not draft.is_good:
             return draft
         fitting = tools_that_take(scan.tools, draft.value)
         if len(fitting) == 1:
             draft.name = fitting[0]
-            draft.reason = draft.reason or f"the id {draft.id!r} holds no name; no other tool takes these arguments"
+            draft.reason = draft.reason or f"the id {draft.id!r} holds no name; only this tool takes these arguments"
             return draft
         found = "no tools were given" if not scan.tools else f"{len(fitting)} tools take these arguments"
         return draft.fail(AttemptStatus.MISSING_NAME, f"the id {draft.id!r} holds no name, and {found}")
 
     def own_id(self, written: str, name: str) -> str | None:
-        """Return an id of the model's own form, with the number that the model wrote."""
+        """Return an id in the model's form, with the number that the model wrote."""
         return own_form(written, name)
 
     def make_id(self, name: str, arguments: str, salt: int) -> str:  # noqa: ARG002 - the base's signature
-        """Make an id in the model's own form."""
+        """Make an id in the model's form."""
         return f"functions.{name}:{salt}"
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
-        """Write the section; ids that hold the name are written as they are, others are counted."""
+        """Write the section; ids that hold the name are written unchanged, others get a number."""
         ids = {call.id for call in calls if _holds_name(call)}
         written = []
         for index, call in enumerate(calls):

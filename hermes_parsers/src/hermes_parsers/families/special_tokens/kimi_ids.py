@@ -1,8 +1,8 @@
-"""What the ids of Kimi's calls say: the tool's name, and the number of the call.
+"""Read the ids of Kimi's calls: the tool's name and the number of the call.
 
 The form is `functions.NAME:N`. Models also write `functions_bash_2`, `functions.bash5`, `functions-bash-2`, `bash:2`,
-`bash_2_3`, `Tools.Bash()`, and ids without a name: those of other services, and `functions:0`. Where the tools are
-known, an id means the one of them that fits it.
+`bash_2_3`, `Tools.Bash()`, and ids without a name: those of other services, and `functions:0`. If the tools are known,
+an id means the tool that fits it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _OPAQUE: Final = re.compile(
 _PREFIX: Final = re.compile(r"[`'(]*+(?i:functions?|tools?)[._\-:/]*")
 _SEPARATORS: Final = "._-:/# "
 _AROUND: Final = "`'()"
-"""What models put around a name."""
+"""Text that models put around a name."""
 _NUMBERS: Final = re.compile(r"[._\-:/# `'()0-9]*?(?<![0-9])([0-9]++)[._\-:/# `'()]*").fullmatch
 _DIGITS: Final = "0123456789"
 _MOST: Final = 4
-"""So many prefixes before a name are looked at, and numbers behind it."""
+"""The number of prefixes before a name, and of numbers after it, that are examined."""
 _LONGEST: Final = 32
-"""So many digits at an id's end may be the name's or the number's."""
+"""The number of digits at the end of an id that may belong to the name or the number."""
 
 
 def name_in(written: str, known: Collection[str] | None) -> str | None:
-    """Return the name an id holds, or None: that of a tool where one is meant, otherwise the likeliest.
+    """Return the name an id holds, or None: that of the meant tool, or else the likeliest.
 
-    A tool that is really called so comes first, then the longest name that the id can mean.
+    A tool with exactly this name comes first, then the longest name that the id can mean.
     """
     found = _WHOLE(written)
     if found is None:
@@ -44,7 +44,7 @@ def name_in(written: str, known: Collection[str] | None) -> str | None:
             return str(whole)
     if names and (fitting := _fitting(_readings(written), names)):
         return max(fitting, key=len)
-    # The family's own form holds a name, even `functions.0:1`, unless the tools show that there is none of it.
+    # The family's standard form holds a name, even `functions.0:1`, unless no tool has that name.
     if _OPAQUE(written) and (names or not _WIRE(written)):
         return None
     slip = None if _WIRE(written) else _SLIP(written)
@@ -52,7 +52,7 @@ def name_in(written: str, known: Collection[str] | None) -> str | None:
 
 
 def _fitting(readings: Collection[str], names: Collection[str]) -> list[str]:
-    """Return the names that are meant: as they are written, or else in other letters, small for capital ones."""
+    """Return the matching names: exact matches, or else matches that ignore case."""
     if exact := [name for name in readings if name in names]:
         return exact
     folded = {name.casefold() for name in readings}
@@ -62,7 +62,7 @@ def _fitting(readings: Collection[str], names: Collection[str]) -> list[str]:
 
 
 def _readings(written: str) -> set[str]:
-    """Return what an id can mean without `functions` before a name, without what stands around it, or without both."""
+    """Return the possible names in an id: without the prefix `functions`, without text around it, or without both."""
     readings = set()
     for whole in _without_prefixes(written):
         rest = whole
@@ -83,7 +83,7 @@ def _without_prefixes(written: str) -> list[str]:
 
 
 def own_form(written: str, name: str) -> str | None:
-    """Return an id of the model's own form for a call with this name; None where the model's id has no number."""
+    """Return an id in the model's form for a call with this name; None if the model's id has no number."""
     found = _WIRE(written)
     if found is not None and found[1] == name:
         return written

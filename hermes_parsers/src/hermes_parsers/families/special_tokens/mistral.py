@@ -1,8 +1,8 @@
-r"""Mistral: `[TOOL_CALLS]`, in the shapes of all its tokenizers, told apart by the text itself.
+r"""Mistral: `[TOOL_CALLS]`, in the forms of all its tokenizers; the text itself shows which form it has.
 
 Up to v7 an array, `[TOOL_CALLS] [{"name": "f", "arguments": {…}, "id": "abcdefghi"}]`, with a space in SentencePiece
 tokenizers and none in Tekken. v11 writes `[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{…}` and v13 `[TOOL_CALLS]f[ARGS]{…}`,
-with the mark before each call; where special tokens were cut out, `f{…}` is left. The source is mistral-common.
+with the mark before each call; without special tokens, `f{…}` remains. The source is mistral-common.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ID: Final = r"[\w\-]{1,64}+"
 _GAP: Final = r"\s*+"
 _CALL_ID: Final = rf"(?>{_GAP}\[CALL_ID\]{_GAP}({_ID}))?+"
 _WORDS: Final = ("null", "true", "false")
-"""What is JSON but no arguments, as are numbers and texts: behind [ARGS] it was meant as some."""
+"""JSON values that are not arguments, such as numbers and strings: after [ARGS] they were meant as arguments."""
 _MARKED: Final = rf"{_GAP}\[ARGS\]{_GAP}(?=[{{\[\"]|-?+[0-9]|{'|'.join(_WORDS)})"
-# Without [ARGS] a name and a brace may be prose, so that the brace must follow at once or begin a JSON object.
+# Without [ARGS] a name and a brace may be prose, so the brace must follow at once or begin a JSON object.
 _ARGS: Final = rf"(?:{_MARKED}|(?=\{{)|{_GAP}(?=\{{{_GAP}[\"'}}]))"
 _CUT: Final = (
     rf"(?>{_GAP}\[CALL_ID\]{_GAP}{_ID})?+{_GAP}"
@@ -50,7 +50,7 @@ _CUT: Final = (
 _CUT_FOR_GOOD: Final = _CUT.replace(r"\Z", END)
 _MARKS: Final = r"\[(?:ARGS|CALL_ID)\]"
 _CUT_BEHIND_MARK: Final = rf"(?={_GAP}{_MARKS}){_CUT_FOR_GOOD}"
-"""The text's end behind a mark that only calls have, even without a name before it."""
+"""The end of the text after a mark that only calls have, even without a name before it."""
 _MODEL_ID: Final = re.compile(r"[A-Za-z0-9]{9}").fullmatch
 _WORD: Final = re.compile(rf"{'|'.join(_WORDS)}|[0-9.eE+\-]++").match
 _CUT_NUMBER: Final = re.compile(r"[0-9.eE+\-]++\Z").match
@@ -68,12 +68,12 @@ class _MistralArrayParser(JsonArrayParser):
     closers: ClassVar = {_OPENER: ""}
 
     def plain_patterns(self) -> tuple[Match, Match]:
-        """Compile what stands around the arguments; behind them there may be the id."""
+        """Compile the text around the arguments; the id may follow them."""
         return super().plain_patterns()[0], _ITEM_END
 
 
 class MistralParser(NamedJsonParser):
-    """All of these shapes; written is that of v13 and later, which has no place for an id."""
+    """Reads all of these forms; writes that of v13 and later, which has no place for an id."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("</s>",)
     openers: ClassVar[tuple[str, ...]] = (_OPENER,)
@@ -91,22 +91,22 @@ class MistralParser(NamedJsonParser):
     reasoning_end: ClassVar[str] = ""
 
     def prepare(self) -> None:
-        """Compile what reading takes."""
+        """Compile the patterns for reading."""
         super().prepare()
         self._array = _MistralArrayParser()
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return what stands around a call's name: both are special tokens, and nothing closes the arguments."""
+        """Return the marks around a call's name: both are special tokens, and nothing closes the arguments."""
         return self.openers, (_ARGUMENTS,)
 
     def read_block(self, scan: Scan, at: int, end: int = UNDECIDED) -> Wait:
-        """Read a block as `read` does, and report what cannot be read as a call."""
+        """Read a block like `read`, and report text that cannot be read as a call."""
         if end == UNDECIDED:
             end = yield from self._read_calls(scan, at)
         return end if end >= 0 else (yield from self._read_unread(scan, at))
 
     def _read_unread(self, scan: Scan, at: int) -> Wait:
-        """Report a name or arguments that are none, up to the next call; -1 for marks in prose, with space around."""
+        """Report an invalid name or arguments, up to the next call; -1 for marks in prose, with space around."""
         body = at + len(_OPENER)
         if (yield from sees(scan, _OPENER, body)):
             body += len(_OPENER)
@@ -123,18 +123,18 @@ class MistralParser(NamedJsonParser):
         return end
 
     def is_left(self, scan: Scan, at: int, end: int) -> bool:  # noqa: ARG002 - the base's signature
-        """Whether a call was read: no mark is to follow its arguments."""
+        """Whether a call was read: no mark follows its arguments."""
         return end >= 0
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read an array of calls, or one call with its name in front."""
+        """Read an array of calls, or one call with its name before the arguments."""
         if array := _ARRAY(scan.text, at):
             return self._array.read_now(scan, array.start(1))
         end = self._read_plain(scan, at)
         return end if end >= 0 else UNDECIDED
 
     def _read_call(self, scan: Scan, at: int) -> Wait:
-        """Read an array of calls, or one call with its name in front."""
+        """Read an array of calls, or one call with its name before the arguments."""
         if not scan.final:
             yield from wait(scan, _CUT_ARRAY, at)
         if array := _ARRAY(scan.text, at):
@@ -142,7 +142,7 @@ class MistralParser(NamedJsonParser):
         return (yield from super()._read_call(scan, at))
 
     def _read_other(self, scan: Scan, head: re.Match[str]) -> Wait:
-        """Read arguments that are JSON in a string, as templates write them that dump texts once more."""
+        """Read arguments that are JSON in a string, as templates that dump a string twice write them."""
         start, at = head.start(1), head.end()
         if scan.text[at] != '"':
             yield from wait(scan, _CUT_NUMBER, at)
@@ -156,20 +156,20 @@ class MistralParser(NamedJsonParser):
             draft = Draft(start, found.end())
             set_arguments(draft, scan.text, _value_or_text(found[0]), -1, -1)
         mark = None if draft.is_good else self._ends.marks.search(scan.text, at, draft.end)
-        if mark:  # where a quote is missing, the string does not reach into the next call
+        if mark:  # if a quote is missing, the string does not reach into the next call
             draft = broken_call(start, mark.start(), INVALID_JSON, JsonError("a string does not end", at))
         return self._hand_in(scan, head, draft)
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
-        """Take the id as well, if there is one."""
+        """Read the id as well, if there is one."""
         return Draft(head.start(1), end, name=head[2], id=head[3])
 
     def accepts_id(self, written: str) -> bool:
-        """Accept the ids that Mistral's servers do."""
+        """Accept the ids that Mistral's servers accept."""
         return _MODEL_ID(written) is not None
 
     def make_id(self, name: str, arguments: str, salt: int) -> str:
-        """Make nine letters and digits from the call."""
+        """Make an id of nine letters and digits from the call."""
         seed = f"{salt} {name} {arguments}".encode("utf-8", "surrogatepass")
         return f"{crc32(seed) << 4 | adler32(seed) & 15:09x}"
 
@@ -179,10 +179,10 @@ class MistralParser(NamedJsonParser):
 
 
 def _word_for_arguments(start: int, at: int, word: str) -> Draft:
-    """Take null for no arguments, as all families do."""
+    """Read null as no arguments, like all families."""
     if word == "null":
         return Draft(start, at + len(word), arguments="{}", value={})
-    return Draft(start, at + len(word), INVALID_JSON, reason=f"arguments are an object, found {word}")
+    return Draft(start, at + len(word), INVALID_JSON, reason=f"expected an object as arguments, got {word}")
 
 
 def _value_or_text(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Calls whose name stands outside the JSON: a head with the name, the arguments, maybe a closing mark."""
+"""Calls with the name outside the JSON: a head with the name, the arguments, and optionally a closing mark."""
 
 from __future__ import annotations
 
@@ -19,39 +19,41 @@ Find = Callable[[str, int], re.Match[str] | None]
 SPACES: Final = r"[ \t\n\r]*+"
 FENCE: Final = "```"
 END: Final = r"(?![\s\S])"
-r"""The text's end where a call shows already; at `\Z` the driver waits, and takes all for prose if no more comes."""
+r"""The end of the text where a call has begun; at `\Z` the driver waits, and treats it as prose if no more text comes.
+"""
 
 
 class NamedJsonParser(ScanningParser):
-    """The base of these formats; a subclass says what a head looks like.
+    """The base of these formats; a subclass defines the head.
 
-    Calls may stand in a section, whose marks are framing and may be missing.
+    Calls may be in a section; its marks are framing and may be missing.
     """
 
     head: ClassVar[str] = ""
-    """A head up to the arguments as a regular expression: its first group is the call's, its second holds the name."""
+    """A head up to the arguments as a regular expression: its first group begins the call, its second holds the name.
+    """
     usual_head: ClassVar[str] = ""
-    """The same as templates write it, where that is much faster to match."""
+    """The same in the template's exact form, if that is much faster to match."""
     cut_head: ClassVar[str] = ""
-    r"""A head that the end of the text interrupts; it ends in `\Z`."""
+    r"""A head that the end of the text cuts off; it ends in `\Z`."""
     opener: ClassVar[str] = ""
     """The mark of a call in a section."""
     closers: ClassVar[tuple[str, ...]] = ()
-    """What closes a call, the usual mark first; nothing for a format without."""
+    """The marks that close a call, the usual one first; empty for a format without one."""
     breaks: ClassVar[tuple[str, ...]] = ()
-    """What else a call that cannot be read ends at."""
+    """Further marks at which an unreadable call ends."""
     is_sure: ClassVar[bool] = False
-    """Whether a head is a call even when neither JSON nor a closing mark follows it."""
+    """Whether a head counts as a call even if neither JSON nor a closing mark follows it."""
     section_closers: ClassVar[tuple[str, ...]] = ()
     is_fenced: ClassVar[bool] = False
-    """Whether a code fence may stand around the arguments."""
+    """Whether the arguments may be in a code fence."""
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the marks around calls and around sections."""
         return (self.openers, (*self.closers, *self.section_closers)) if self.closers else ((), ())
 
     def prepare(self) -> None:
-        """Compile what reading takes."""
+        """Compile the patterns for reading."""
         self._head, self._cut_head = re.compile(self.head).match, re.compile(self.cut_head).match
         self._usual_head = re.compile(self.usual_head or self.head).match
         self._tail, self._cut_tail = _tail(self.closers, FENCE if self.is_fenced else "")
@@ -74,15 +76,15 @@ class NamedJsonParser(ScanningParser):
         return end
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - for subclasses that know tools
-        """Begin the draft of a call with its name, which a head may hold in other ways."""
+        """Begin the draft of a call with its name; a subclass may find the name in another way."""
         return Draft(head.start(1), end, name=head[2])
 
     def finish(self, scan: Scan, draft: Draft) -> Draft:  # noqa: ARG002 - for subclasses that know tools
-        """Return the draft when its arguments are known."""
+        """Complete the draft once its arguments are known."""
         return draft
 
     def _read_plain(self, scan: Scan, at: int) -> int:
-        """Read a well-formed call as templates show it, which most are; -1 leaves all others to the long way."""
+        """Read a well-formed call written like the template's, as most are; -1 leaves any other to the slow path."""
         if scan.faults >= _FEW:
             return -1
         text, offset = window(scan.text, at)
@@ -107,7 +109,7 @@ class NamedJsonParser(ScanningParser):
         return draft.end
 
     def _read_call(self, scan: Scan, at: int) -> Wait:
-        """Read any call, waiting for it; return its end, or -1 where none is."""
+        """Read any call, waiting for its text; return its end, or -1 if there is none."""
         if not scan.final:
             yield from wait(scan, self._cut_head, at)
         if head := self._cut_head(scan.text, at):
@@ -124,14 +126,20 @@ class NamedJsonParser(ScanningParser):
         return (yield from self._close(scan, head, value, end))
 
     def _read_cut_head(self, scan: Scan, head: re.Match[str]) -> int:
-        """Report a call that the text's end cut off in its head; without a part of the call it is only a mark."""
+        """Report a call that the end of the text cut off in its head.
+
+        Without any part of the call it is only a mark.
+        """
         if not head[1]:
             return -1
         scan.drafts.append(broken_call(head.start(1), len(scan.text), AttemptStatus.TRUNCATED, _CUT))
         return len(scan.text)
 
     def _read_other(self, scan: Scan, head: re.Match[str]) -> Wait:
-        """Read a head that no object follows: with a closing mark it was meant as a call, without one it is prose."""
+        """Read a head without an object after it.
+
+        With a closing mark it was meant as a call, without one it is prose.
+        """
         start, at = head.start(1), head.end()
         if not self.closers:
             return -1
@@ -148,11 +156,11 @@ class NamedJsonParser(ScanningParser):
             draft = Draft(start, end)
             set_arguments(draft, scan.text, written, -1, -1)
             return self._hand_in(scan, head, draft)
-        error = JsonError(f"arguments are an object, found {body!r:.80}", at)
+        error = JsonError(f"expected an object as arguments, got {body!r:.80}", at)
         return self._hand_in(scan, head, broken_call(start, end, AttemptStatus.INVALID_JSON, error))
 
     def _close(self, scan: Scan, head: re.Match[str], value: Any, end: int) -> Wait:
-        """Find the closing mark behind the arguments, and hand the call in."""
+        """Find the closing mark after the arguments, and add the call."""
         draft = self.draft(scan, head, end)
         set_arguments(draft, scan.text, value, head.end(), end)
         if self.closers:
@@ -160,7 +168,7 @@ class NamedJsonParser(ScanningParser):
             if tail := self._tail(scan.text, end):
                 draft.end = tail.end()
             elif extra := _EXTRA(scan.text, end):
-                error = JsonError("something follows the object", extra.end() - 1)
+                error = JsonError("text follows the object", extra.end() - 1)
                 error.end = extra.end() - 1
                 return (yield from self._read_broken(scan, head, error))
             else:
@@ -175,7 +183,7 @@ class NamedJsonParser(ScanningParser):
         return draft.end
 
     def _read_broken(self, scan: Scan, head: re.Match[str], error: JsonError) -> Wait:
-        """Find where a call that cannot be read ends, and repair it where that is wanted."""
+        """Find where an unreadable call ends, and repair it in lenient mode."""
         start, at = head.start(1), head.end()
         if self.closers or error.end < 0:
             stop, end, status = yield from self._ends.recover(scan, at, error)
@@ -192,7 +200,7 @@ class NamedJsonParser(ScanningParser):
         return self._hand_in(scan, head, broken_call(start, end, status, error))
 
     def _hand_in(self, scan: Scan, head: re.Match[str], draft: Draft) -> int:
-        """Hand in a call without JSON, with the name in its head."""
+        """Add a call without JSON, with the name in its head."""
         named = self.draft(scan, head, draft.end)
         draft.name, draft.id = named.name, named.id
         scan.drafts.append(self.finish(scan, draft))
@@ -205,26 +213,26 @@ class NamedJsonParser(ScanningParser):
 
 
 _FEW: Final = 8
-"""After so many failed reads of a text, the long way is taken at once."""
+"""After this many failed reads of a text, the slow path is used at once."""
 _CUT: Final = JsonError("the text ends inside the call", 0, is_cut=True)
 _FENCE_END: Final = re.compile(rf"{SPACES}{FENCE}").match
 _EXTRA: Final = re.compile(r"[ \t\n\r]*+[{}\]]").match
 
 
 def behind(mark: str) -> str:
-    """Match what may stand between a mark, which an opener may be, and what follows it."""
+    """Match the text between a mark (possibly an opener) and what follows it."""
     escaped = re.escape(mark)
     return rf"(?:(?<={escaped})|{SPACES}{escaped}){SPACES}(?>{escaped}{SPACES})?+"
 
 
 def wait(scan: Scan, cut_here: Find, at: int) -> Generator[str, None, None]:
-    """Wait while the end of the text interrupts what stands here."""
+    """Wait while the end of the text cuts off what begins here."""
     while not scan.final and cut_here(scan.text, at):
         yield ""
 
 
 def _string(body: str) -> str | None:
-    """Return the text of the JSON string that fills a body; templates that dump their arguments twice teach it."""
+    """Return the text of a JSON string that fills a body; templates that dump their arguments twice cause this."""
     try:
         value, end = value_at(body, 0)
     except JsonError:
@@ -233,7 +241,7 @@ def _string(body: str) -> str | None:
 
 
 def _end_of_repairable(text: str, at: int, stop: int) -> int:
-    """Return where an object ends that leniency could read: what follows it is prose. `stop` where it could not."""
+    """Return where an object ends that can be read leniently (the rest is prose), or `stop` if it cannot be read."""
     if text.find("}", at, stop) < 0:
         return stop
     end = repaired_end(text, at, stop)
@@ -242,7 +250,7 @@ def _end_of_repairable(text: str, at: int, stop: int) -> int:
 
 @cache
 def _tail(closers: tuple[str, ...], fence: str) -> tuple[Find, Find]:
-    """Compile what closes a call, and the text's end inside that."""
+    """Compile the closing of a call, and the end of the text inside that."""
     if not closers:
         return re.compile("").match, re.compile("(?!)").match
     fenced = f"(?>{fence}{SPACES})?+" if fence else ""
@@ -253,7 +261,7 @@ def _tail(closers: tuple[str, ...], fence: str) -> tuple[Find, Find]:
 
 @cache
 def _next(opener: str, section_closers: tuple[str, ...]) -> tuple[Find, Find]:
-    """Compile what goes on behind a call: the section's end, its group, or the next call; and the text's end there."""
+    """Compile what follows a call: the section's end (its group), or the next call; and the end of the text there."""
     ends = "|".join(map(re.escape, section_closers))
     interrupted = "|".join([cut(mark) for mark in (*section_closers, opener)])
     return (

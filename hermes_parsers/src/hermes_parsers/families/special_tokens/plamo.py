@@ -1,6 +1,6 @@
 """Preferred Networks' PLaMo 3: marks around the calls, each call, its name and its arguments.
 
-After the documentation of the format by vLLM and the vendor. `<|plamo:constrain|>json` before the arguments may be
+The source is the documentation of vLLM and of the vendor. `<|plamo:constrain|>json` before the arguments may be
 missing.
 """
 
@@ -38,7 +38,7 @@ _PIECES: Final = (
     (f"(?>{re.escape(_CONSTRAINT)})?+", cut(_CONSTRAINT)),
     (f"(?>{re.escape(_BODY)})?+", cut(_BODY)),
 )
-"""What a head is made of, and what the text's end leaves of each piece."""
+"""The pieces of a head, and the beginnings of each piece at the end of the text."""
 
 
 def _cut_head() -> str:
@@ -49,7 +49,7 @@ def _cut_head() -> str:
 
 
 class Plamo3Parser(NamedJsonParser):
-    """`begin_tool_request`, the name, the arguments as JSON, `end_tool_request`; a section around all calls."""
+    """`begin_tool_request`, the name, the arguments as JSON, `end_tool_request`; with a section around all calls."""
 
     openers: ClassVar[tuple[str, ...]] = (_SECTION[0], _CALL[0])
     body: ClassVar[str] = rf"{SPACES}{_CALL_MARK}(?:{cut(_CALL[0])}|{re.escape(_NAME[0])}|{cut(_NAME[0])})"
@@ -66,11 +66,11 @@ class Plamo3Parser(NamedJsonParser):
     reasoning_end: ClassVar[str] = ""
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the marks around calls and sections; names and arguments have others."""
+        """Return the marks around calls and sections; names and arguments have their own."""
         return self.openers, (_ARGUMENTS[1], _CALL[1], _SECTION[1])
 
     def prepare(self) -> None:
-        """Compile what reading takes; a second mark closes a call, which may be missing."""
+        """Compile the patterns for reading; an optional second mark closes a call."""
         super().prepare()
         end, closed = re.escape(_SECTION[1]), f"{re.escape(_CALL[1])}{SPACES}"
         self._next = re.compile(

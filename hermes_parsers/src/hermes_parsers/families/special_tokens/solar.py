@@ -1,7 +1,7 @@
-"""Upstage's Solar Open 2: a name on the call's line, then each argument between marks on a line of its own.
+"""Upstage's Solar Open 2: a name on the call's line, then one argument per line, between marks.
 
-After the format that its serving code and tests document; each mark is one special token. Values are verbatim text,
-whose type only the tool's schema knows.
+The source is its serving code and tests; each mark is one special token. Values are verbatim text, and only the tool's
+schema tells their type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEY = re.compile(r"([^<>\n]+)")
 
 
 class SolarOpen2Parser(MarkupParser):
-    """`<|tool_call:start|>f`, then `<|tool_arg:start|>a<|tool_arg:value|>1<|tool_arg:end|>` a line."""
+    """`<|tool_call:start|>f`, then `<|tool_arg:start|>a<|tool_arg:value|>1<|tool_arg:end|>`, one per line."""
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(

@@ -1,1 +1,1 @@
-"""Formats whose arguments stand in tags, as in XML."""
+"""Formats with arguments in tags, as in XML."""

@@ -14,7 +14,7 @@ from hermes_parsers.families.xml.minimax import MinimaxM2Parser
 from hermes_parsers.markup.dialect import SPACES, Dialect, invoke_dialect
 
 _BLOCK: Final = ("<dots_function_call>", "</dots_function_call>")
-# An object stands behind a mark, or a doubled one, maybe with a name before it; a stray brace before a tag is none.
+# An object follows a mark or a doubled mark, with an optional name; a stray brace before a tag is not an object.
 _JSON_BEGINS: Final = re.compile(
     rf"(?:{re.escape(_BLOCK[0])}{SPACES}){{1,2}}(?:\{{{SPACES}(?:[\"'}}]|\Z)|[^\s<{{])"
 ).match

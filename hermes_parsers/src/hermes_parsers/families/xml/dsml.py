@@ -1,7 +1,8 @@
-"""DeepSeek V3.2, V4 and V4.1: DSML, whose parameters say themselves whether they are text or JSON.
+"""DeepSeek V3.2, V4 and V4.1: DSML; each parameter says whether it is text or JSON.
 
-After `encoding_dsv32.py` and `encoding_dsv4.py` of the models' repositories. All of them read all spellings: the names
-of the block differ by version, V4.1 writes a space behind the mark, and models misspell the block (sglang#38924).
+The sources are `encoding_dsv32.py` and `encoding_dsv4.py` of the models' repositories. Each parser reads all spellings:
+the names of the block differ by version, V4.1 writes a space after the mark, and models misspell the block
+(sglang#38924).
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class DeepseekV32Parser(MarkupParser):
     block: ClassVar[str] = "function_calls"
     mark: ClassVar[str] = _MARK
     empty_body: ClassVar[str] = "\n"
-    """What stands in place of the parameters where there are none."""
+    """The text in place of the parameters if there are none."""
     leads: ClassVar[bool] = True
-    """Whether the empty line stands before the calls also where there is no content."""
+    """Whether an empty line precedes the calls even without content."""
 
     def write(self, content: str, calls: Sequence[WrittenCall]) -> str:
         """Write content and calls."""
@@ -78,7 +79,7 @@ class DeepseekV32Parser(MarkupParser):
         return value if isinstance(value, str) else dumps(value)
 
     def read_back(self, value: Any) -> Any:
-        """Return a written value as it is read: the tag tells its type."""
+        """Return the value as it will be read back: the tag tells its type."""
         return value
 
 
@@ -89,7 +90,7 @@ class DeepseekV4Parser(DeepseekV32Parser):
 
 
 class DeepseekV41Parser(DeepseekV32Parser):
-    """DeepSeek-V4.1: `calls`, with a space behind the mark."""
+    """DeepSeek-V4.1: `calls`, with a space after the mark."""
 
     block: ClassVar[str] = "calls"
     mark: ClassVar[str] = f"{_MARK} "

@@ -1,7 +1,7 @@
-"""Sber's GigaChat: 3 with a message of the role `function call`, 3.1 with a mark of its own, 3.5 with GCML tags.
+"""Sber's GigaChat: 3 with a message of the role `function call`, 3.1 with a mark for calls, 3.5 with GCML tags.
 
-After the models' chat templates. A message of GigaChat 3 holds one call at most, as its template writes no more; what a
-model writes beyond that is read.
+The source is the models' chat templates. The template of GigaChat 3 writes at most one call per message; if a model
+writes more, they are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARK = "<|function_call|>"
 
 
 class Gigachat3Parser(TaggedJsonParser):
-    """`<|message_sep|>`, an empty line, `function call<|role_sep|>` and an object; or that object behind one mark."""
+    """`<|message_sep|>`, an empty line, `function call<|role_sep|>` and an object; or one mark and the object."""
 
     openers: ClassVar[tuple[str, ...]] = (_NEXT_MESSAGE, _ROLE, _MARK)
     closers: ClassVar = dict.fromkeys(openers, "")

@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"([\w.:/@$-]+)")
 _LINES: Final = re.compile(r"[\r\n]*")
 _BLANKS: Final = re.compile(r"[ \t]*")
 _BODY: Final = re.compile(r"(?=[\r\n<])")
-"""No mark of its own stands behind the name: the line's end or a tag ends it, anything else shows that it is prose."""
+"""There is no mark after the name: the end of the line or a tag ends it; anything else shows that it is prose."""
 _PARAMETER: Final = KeyTag("<arg_key>", "</arg_key>", "<arg_value>")
 _CALL: Final = Tag("<tool_call>", _LINES, _NAME, _BLANKS, _BODY)
 
@@ -32,7 +32,7 @@ class Glm47Parser(MarkupParser):
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
     line: ClassVar[str] = ""
-    """What the template writes between two tags of a call."""
+    """The template's text between two tags of a call."""
 
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
         """Write a call."""
@@ -50,7 +50,7 @@ class Glm47Parser(MarkupParser):
 
 
 class Glm45Parser(Glm47Parser):
-    """GLM-4.5 and 4.6: each tag on a line of its own."""
+    """GLM-4.5 and 4.6: each tag on a separate line."""
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(_CALL, "</tool_call>", _PARAMETER, "</arg_value>", own_lines=True),
@@ -62,7 +62,7 @@ class Glm45Parser(Glm47Parser):
 
 
 def _hunyuan(suffix: str) -> Dialect:
-    """Return Hunyuan's dialect; checkpoints of the preview have a suffix in every mark, `<tool_call:opensource>`."""
+    """Return Hunyuan's dialect; preview checkpoints have a suffix in every mark, `<tool_call:opensource>`."""
     return Dialect(
         Tag(f"<tool_call{suffix}>", _LINES, _NAME, _BLANKS, _BODY, optional=f"<tool_sep{suffix}>"),
         f"</tool_call{suffix}>",
@@ -73,7 +73,7 @@ def _hunyuan(suffix: str) -> Dialect:
 
 
 class HunyuanV3Parser(Glm47Parser):
-    """Hunyuan 3: a mark behind the name, and a block around the calls."""
+    """Hunyuan 3: a mark after the name, and a block around the calls."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<\uff5chy_eos\uff5c>", "<\uff5chy_eos:opensource\uff5c>")
     dialects: ClassVar[tuple[Dialect, ...]] = (_hunyuan(""), _hunyuan(":opensource"))
@@ -90,7 +90,7 @@ class HunyuanV3Parser(Glm47Parser):
 
 
 class HunyuanV4Parser(HunyuanV3Parser):
-    """Hunyuan 4: without the mark behind the name."""
+    """Hunyuan 4: without the mark after the name."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ()
     separator: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""What stands behind a call in JSON up to its block's closing mark, in families that write calls in tags as well."""
+"""Read the text after a JSON call up to its block's closing mark, in families that also write calls in tags."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _marks = lru_cache(maxsize=16)(Marks)
 
 
 def read_leftovers(scan: Scan, end: int, openers: tuple[str, ...], closers: tuple[str, ...]) -> Wait:
-    """Return where the block ends in which a call has ended; report text that stands before its closing mark."""
+    """Return where the block of a call ends; report text before its closing mark."""
     found = yield from _marks((*openers, *closers)).seek(scan, end)
     if found is None or found[0] in openers:
         return end
     between = scan.text[end : found.start()].strip()
     if between:
-        reason = f"what stands behind the call and before {found[0]} is no call: {between!r:.80}"
+        reason = f"expected a call or {found[0]} after the call, got {between!r:.80}"
         scan.drafts.append(Draft(end, found.end(), INVALID_JSON, reason=reason))
     return (yield from pass_closers(scan, found.end(), closers))
 
 
 def pass_closers(scan: Scan, end: int, closers: tuple[str, ...]) -> Wait:
-    """Return where closing marks end that stand there again."""
+    """Return where duplicate closing marks end."""
     while True:
         after = yield from skip_space(scan, end)
         for mark in closers:

@@ -1,7 +1,7 @@
-"""MBZUAI's K2 Horizon: IFM tags, with arguments as pairs of tags that may say a type, or with an object of JSON.
+"""MBZUAI's K2 Horizon: IFM tags, with arguments as pairs of tags that may say a type, or as a JSON object.
 
-The template writes one of three forms, by an argument of its own: `xml` (the default), `xml_typed`, `json`. The text
-tells which it is, so that all are read.
+An argument of the template chooses one of three forms: `xml` (the default), `xml_typed`, `json`. The text shows which
+form it has, so all are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _JsonCalls(TaggedJsonParser):
 
 
 class K2HorizonParser(MarkupParser):
-    """`<ifm|tool_call>f` with pairs of `<ifm|arg_key>` and `<ifm|arg_value>`, a line each, in one block."""
+    """`<ifm|tool_call>f` with pairs of `<ifm|arg_key>` and `<ifm|arg_value>`, one per line, in one block."""
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(
@@ -75,11 +75,11 @@ class K2HorizonParser(MarkupParser):
         return UNDECIDED if _JSON_BEGINS(scan.text, at) else super().read_now(scan, at)
 
     def reads_otherwise(self, source: Source, at: int) -> bool:
-        """Whether JSON stands in the call, which `read` knows; a block may hold calls of more than one form."""
+        """Whether the call contains JSON, which `read` handles; a block may contain calls of several forms."""
         return source.sees(_CALL[0], at) and source.sees("{", source.space(at + len(_CALL[0])))
 
     def _json_at(self, scan: Scan, at: int) -> Wait:
-        """Return where a call's mark stands with JSON behind it, or -1."""
+        """Return the place of a call's mark with JSON after it, or -1."""
         if scan.text.startswith(_BLOCK[0], at):
             at = yield from skip_space(scan, at + len(_BLOCK[0]))
         if not (yield from sees(scan, _CALL[0], at)):
@@ -92,7 +92,7 @@ class K2HorizonParser(MarkupParser):
         while (after := (yield from self._json.read(scan, at))) >= 0:
             end = yield from pass_closers(scan, after, _CALL[1:])
             at = yield from skip_space(scan, end)
-            # What follows without JSON is for the other forms; how much of it is there yet must not matter.
+            # Text without JSON belongs to the other forms; how much of it has arrived must not matter.
             at = yield from self._json_at(scan, at)
             if at < 0:
                 break

@@ -1,6 +1,6 @@
-"""Kimi K3: XTML, whose arguments say their JSON type; a call may also hold one block of JSON instead of arguments.
+"""Kimi K3: XTML; each argument says its JSON type, and a call may contain one block of JSON instead of arguments.
 
-Reasoning and answer stand in channels of their own; the answer's marks are part of the content.
+Reasoning and answer have separate channels; the answer's marks are part of the content.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from hermes_parsers.markup.reader import Schemas
 from hermes_parsers.markup.source import IncompleteError, Source, Tag
 
 _SEP: Final = "<|sep|>"
-# In an attribute only a quote is special, and the ampersand that stands for it: see `_escape`.
+# In an attribute only a quote is special, and the ampersand that escapes it: see `_escape`.
 _NAME: Final = re.compile(r"([^\"\n]*)")
 _KEY: Final = re.compile(r"([^\"\n]+)")
 _JSON: Final = Tag('<|open|>json type="', QUOTED, '"', ATTRIBUTES, _SEP)
 _JSON_CLOSE: Final = f"<|close|>json{_SEP}"
 _WHOLE: Final = "<|open|>json"
-"""Stands for the name of a block of JSON; no argument can have it."""
+"""The name used for a block of JSON; no argument can have it."""
 _MAX_MARKS: Final = 16
-"""With so many closing marks inside, an object counts as one that never ends: each such call would be read far."""
+"""An object with this many closing marks inside counts as unclosed, because such calls take long to read."""
 _TYPES: Final = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
 
 
@@ -47,7 +47,7 @@ class KimiK3Parser(MarkupParser):
     )
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     reasoning_tags: ClassVar = (f"<|open|>think{_SEP}", f"<|close|>think{_SEP}")
-    # All but texts are JSON; the last entry stands for types that this table does not know.
+    # All types except strings are JSON; the last entry is for types that are not in this table.
     declared: ClassVar = {
         ' type="string"': "text",
         **{f' type="{kind}"': "json" for kind in ("number", "boolean", "null", "array", "object")},
@@ -61,7 +61,7 @@ class KimiK3Parser(MarkupParser):
         return _unescape(written)
 
     def read_body(self, source: Source, call: Call, at: int) -> None:
-        """Read arguments, or the block of JSON that stands for all of them."""
+        """Read arguments, or the block of JSON that contains all of them."""
         block = source.tag(_JSON, at)
         if block is None:
             super().read_body(source, call, at)
@@ -69,7 +69,7 @@ class KimiK3Parser(MarkupParser):
             _read_json(source, call, block.end())
 
     def arguments_of(self, parameters: Sequence[Parameter], schemas: Schemas) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments, which a block of JSON may hold all."""
+        """Return the arguments; a block of JSON may contain all of them."""
         if len(parameters) == 1 and parameters[0][0] == _WHOLE:
             value, _ = coerce_text(parameters[0][2], None, declared="json")
             found = [(name, misfit(member, (schemas or {}).get(name))) for name, member in value.items()]
@@ -93,7 +93,7 @@ class KimiK3Parser(MarkupParser):
         return f"{opening}{''.join(values)}<|close|>call{_SEP}"
 
     def read_back(self, value: Any) -> Any:
-        """Return a written value as it is read: the tag tells its type."""
+        """Return the value as it will be read back: the tag tells its type."""
         return value
 
 
@@ -106,9 +106,9 @@ def _unescape(name: str) -> str:
 
 
 class _JsonBlock:
-    """Where a block of JSON ends: at the first mark behind its object, for one inside a string is text.
+    """Where a block of JSON ends: at the first mark after its object, because a mark inside a string is text.
 
-    Without a mark of its own (`is_closed` is false) it ends with its object, if the call's closing mark follows.
+    Without a closing mark (`is_closed` is false) it ends with its object, if the call's closing mark follows.
     """
 
     __slots__ = ("_at", "_balance", "_looked", "_marks", "is_closed")
@@ -120,7 +120,7 @@ class _JsonBlock:
         self.is_closed = True
 
     def end(self, source: Source, call_close: str) -> int:
-        """Return where the mark stands, or -1 when the text ends without it. Raises IncompleteError."""
+        """Return the place of the mark, or -1 if the text ends without it. Raises IncompleteError."""
         text, balance = source.text, self._balance
         self._find_marks(text)
         is_full = len(self._marks) == _MAX_MARKS
@@ -159,7 +159,7 @@ def _read_json(source: Source, call: Call, at: int) -> None:
     while source.sees(_JSON_CLOSE, after):
         behind = after + len(_JSON_CLOSE)
         after = source.space(behind)
-        call.repair(f"{_JSON_CLOSE} stands there twice")
+        call.repair(f"{_JSON_CLOSE} appears twice")
     is_closed = source.sees(closing, after)
     value, _ = coerce_text(text[at:end], None, declared="json")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""MiniMax-M2, Muse and MiniCPM5: `<invoke name="…">` with `<parameter name="…">`, and its shorter sister.
+"""MiniMax-M2, Muse and MiniCPM5: `<invoke name="…">` with `<parameter name="…">`, and MiniCPM5's shorter form.
 
 The line breaks are those of MiniMax-M2's chat template; values are verbatim.
 """
@@ -27,7 +27,7 @@ class MinimaxM2Parser(MarkupParser):
     ends_reasoning: ClassVar[tuple[str, ...]] = ("<minimax:tool_call>",)
     framing: ClassVar[str] = "\n"
     tag: ClassVar[str] = ""
-    """What stands before the tags' names."""
+    """The text before the tags' names."""
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
         """Write the calls in one block."""
@@ -61,9 +61,10 @@ class MuseParser(MinimaxM2Parser):
     tag: ClassVar[str] = "atem:"
 
     def name_of(self, written: str, tools: Any) -> str:
-        """Return the tool's name; the template tells the model to write a namespace before it, even where it has none.
+        """Return the tool's name without a namespace; the template asks the model for one even if the tool has none.
 
-        Only where no tool is called so, and just one is meant: `get.get` and `weather.get` for `get`, or the reverse.
+        Applies only if no tool has the written name and exactly one tool fits: `get.get` and `weather.get` for `get`,
+        or the reverse.
         """
         known = known_names(tools) if tools else None
         if not known or written in known:
@@ -84,16 +85,16 @@ def _minicpm(space: str) -> Dialect:
 
 
 class Minicpm5Parser(MarkupParser):
-    """MiniCPM5: calls stand in the text without a block around them."""
+    """MiniCPM5: calls without a block around them."""
 
-    # The second one is what decoders leave of it that take the space for a part of the mark.
+    # The second one is the result of decoders that treat the space as part of the mark.
     dialects: ClassVar[tuple[Dialect, ...]] = (_minicpm(" "), _minicpm(""))
     openers: ClassVar[tuple[str, ...]] = (*dialects[0].openers, *dialects[1].openers)
     ends_reasoning: ClassVar[tuple[str, ...]] = ()
     between: ClassVar[str] = "\n"
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - the base's signature
-        """Return a value, taken out of the CDATA section that the model puts around markup."""
+        """Return a value without the CDATA section that the model puts around markup."""
         if not is_closed:
             text = super().text_of(text, is_closed)
         if text.startswith(_CDATA) and text.endswith(_CDATA_END):

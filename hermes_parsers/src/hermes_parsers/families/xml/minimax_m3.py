@@ -1,7 +1,7 @@
-"""MiniMax-M3: every tag is preceded by a special token, parameters are tags of their own name and may nest.
+"""MiniMax-M3: a special token precedes every tag; parameters are tags with the parameter's name and may nest.
 
-`<shipping><city>Oslo</city></shipping>` is an object, `<tags><item>a</item><item>b</item></tags>` an array. As only the
-token makes a tag, values may hold any text, markup included.
+`<shipping><city>Oslo</city></shipping>` is an object, `<tags><item>a</item><item>b</item></tags>` an array. Since only
+the token makes a tag, values may contain any text, including markup.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _usual(name: str, value: str) -> str:
     return rf"{opening}{begins}(?P<{name}>[^<>\n/]+)>{value}{re.escape(_TOKEN)}</(?P={name})>"
 
 
-# Its members or items, if it has any, are plain text.
+# Its members or items, if any, are plain text.
 _ELEMENT: Final = _usual("outer", f"((?:{_SPACE}{_usual('inner', _TEXT)})+{_SPACE}|{_TEXT})")
 _MEMBERS: Final = re.compile(rf"{_SPACE}{_usual('inner', f'({_TEXT})')}{_SPACE}|[\s\S]+").findall
 _ITEM: Final = "item"
@@ -77,7 +77,7 @@ class MinimaxM3Parser(MarkupParser):
         reading.end(len(source.text), is_cut=True)
 
     def arguments_of(self, parameters: Sequence[Parameter], schemas: Schemas) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments: an element's text by its schema, or what is nested in it."""
+        """Return the arguments: an element's text by its schema, or its nested elements."""
         arguments: dict[str, Any] = {}
         notes: list[str] = []
         for name, _, text, _ in parameters:
@@ -102,7 +102,7 @@ class MinimaxM3Parser(MarkupParser):
         return f'{_TOKEN}<invoke name="{call.name}">{"".join(values)}{_TOKEN}</invoke>\n'
 
     def write_value(self, value: Any) -> str:
-        """Write members and items as elements, a string as it is, anything else as JSON."""
+        """Write members and items as elements, a string unchanged, anything else as JSON."""
         if isinstance(value, dict) and value:
             return "".join([_element(name, self.write_value(member)) for name, member in value.items()])
         if isinstance(value, list) and value:
@@ -110,7 +110,7 @@ class MinimaxM3Parser(MarkupParser):
         return value if isinstance(value, str) else dumps(value)
 
     def read_back(self, value: Any) -> Any:
-        """Return what a written value is read as when nothing is known of its types."""
+        """Return the value as it will be read back without a schema."""
         if isinstance(value, dict) and value:
             return {name: self.read_back(member) for name, member in value.items()}
         if isinstance(value, list) and value:
@@ -123,13 +123,13 @@ def _element(name: str, text: str) -> str:
 
 
 class _Nesting:
-    """The names of the elements that are open; a closing tag also ends those inside that lack their own."""
+    """The names of the open elements; a closing tag also ends those inside without a closing tag."""
 
     __slots__ = ("_count", "names")
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        # Beside the list, so that a closing tag without an opening one costs no search.
+        # Kept in addition to the list, so that a closing tag without an opening one needs no search.
         self._count: dict[str, int] = {}
 
     def open(self, name: str) -> None:
@@ -142,7 +142,7 @@ class _Nesting:
         return bool(self._count.get(name))
 
     def close(self, name: str) -> bool:
-        """Close the innermost such element; return whether none is open any more."""
+        """Close the innermost such element; return whether no element is open."""
         while True:
             last = self.names.pop()
             self._count[last] -= 1
@@ -151,7 +151,7 @@ class _Nesting:
 
 
 class _Elements:
-    """The elements of a call, as its tags come."""
+    """The elements of a call, built from its tags as they arrive."""
 
     __slots__ = ("_behind", "_call", "_last", "_nesting", "_start", "text")
 
@@ -163,7 +163,7 @@ class _Elements:
         self._call = call
 
     def take(self, tag: re.Match[str]) -> bool:
-        """Take the next tag; return whether the call has ended."""
+        """Consume the next tag; return whether the call has ended."""
         name, nesting = tag[2], self._nesting
         if not tag[1]:
             return self._opening(name, tag)
@@ -193,13 +193,13 @@ class _Elements:
         return False
 
     def end(self, at: int, behind: int = -1, *, is_closed: bool = False, is_cut: bool = False) -> None:
-        """End the call, and the element that is open for want of its closing tag."""
+        """End the call, and the element that is open because its closing tag is missing."""
         if self._nesting.names:
             self._end_open(self._nesting.names[0], at)
         self._call.finish(max(at, behind), is_closed=is_closed, is_cut=is_cut)
 
     def _end_open(self, name: str, stop: int) -> None:
-        """Commit an element without its closing tag: it ends where text stands before the next one's opening tag."""
+        """Commit an element without a closing tag: it ends at the text before the next opening tag."""
         nesting, last = _Nesting(), self._start
         nesting.open(name)
         tags = list(_TAG.finditer(self.text, self._start, stop))
@@ -226,7 +226,7 @@ class _Elements:
 
 
 def _value(text: str, schema: Any, root: Any, notes: list[str], depth: int) -> Any:
-    """Return the value of an element: what is nested in it, or its text where text is wanted or stands there."""
+    """Return the value of an element: its nested elements, or its text if the schema asks for text or text is there."""
     if _OPENING not in text or depth > _MAX_DEPTH:
         return _text(text, schema, root, notes)
     allowed = allowed_types(schema, root)
@@ -247,12 +247,12 @@ def _value(text: str, schema: Any, root: Any, notes: list[str], depth: int) -> A
 
 def _text(text: str, schema: Any, root: Any, notes: list[str]) -> Any:
     if _TOKEN in text:
-        # What the token makes a tag is no text; where text is wanted all the same, the tags are left as such.
+        # With the token a tag is not text; if the schema asks for text, keep the tags as text without the token.
         text = text.replace(_TOKEN, "")
-        notes.append("tags stood where text is wanted, which are text without the format's token")
+        notes.append("got tags where the schema asks for text; kept them as text, without the format's token")
     allowed = allowed_types(schema, root)
     if "string" not in allowed and not text.strip():
-        # The template writes each item or member, and so nothing for none.
+        # The template writes each item or member, so an empty value is the empty text.
         if "array" in allowed:
             return []
         if "object" in allowed:
@@ -268,7 +268,7 @@ def _items(texts: Sequence[str], schema: Any, root: Any, notes: list[str], depth
 
 
 def _member(texts: Sequence[str], schema: Any, root: Any, notes: list[str], depth: int) -> Any:
-    """Return a member's value; a name that is repeated has them all, in a list."""
+    """Return a member's value; a repeated name gets a list of all its values."""
     if len(texts) == 1:
         return _value(texts[0], schema, root, notes, depth + 1)
     if allowed_types(schema, root) == {"array"}:
@@ -277,7 +277,7 @@ def _member(texts: Sequence[str], schema: Any, root: Any, notes: list[str], dept
 
 
 def _with_definitions(schema: Any, root: Any) -> Any:
-    """Give a nested schema the definitions that its references point into."""
+    """Add to a nested schema the definitions that its references point into."""
     if schema is root or not isinstance(schema, dict) or not isinstance(root, dict):
         return schema
     return {**schema, **{key: root[key] for key in ("$defs", "definitions") if key in root}}
@@ -303,7 +303,7 @@ def _children(text: str) -> tuple[list[tuple[str, str]], str]:
             found.append((name, text[start : tag.start()]))
             behind = tag.end()
         elif not nesting.names and found and name == found[-1][0] and not text[behind : tag.start()].strip():
-            # Written twice, it ends the element at the first.
+            # If written twice, the first one ends the element.
             behind = tag.end()
     if nesting.names:
         found.append((nesting.names[0], text[start:]))

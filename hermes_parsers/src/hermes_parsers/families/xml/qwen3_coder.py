@@ -1,6 +1,6 @@
-"""Qwen3-Coder, Qwen3.5 and those that took over their format, with `<function=…>` and `<parameter=…>`.
+"""Qwen3-Coder, Qwen3.5 and models that adopted their format, with `<function=…>` and `<parameter=…>`.
 
-The texts are those of the models' chat templates; a value's own line breaks are one before and one behind it.
+The texts are those of the models' chat templates; the template puts one line break before a value and one after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _dialect(opening: str, closing: str, *, own_lines: bool = True) -> Dialect:
 
 
 class Qwen3CoderParser(MarkupParser):
-    """`<tool_call>`, each tag and each value on lines of their own."""
+    """`<tool_call>`, each tag and each value on separate lines."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<tool_call>", "</tool_call>"),)
@@ -38,7 +38,7 @@ class Qwen3CoderParser(MarkupParser):
     between: ClassVar[str] = "\n"
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: ARG002, FBT001 - the base's signature
-        """Return a value without the line breaks of the template, one before and one behind it."""
+        """Return a value without the template's line breaks, one before and one after it."""
         return text.removeprefix("\n").removesuffix("\n")
 
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
@@ -52,15 +52,15 @@ class Qwen3CoderParser(MarkupParser):
         return f"<parameter={name}>\n{value}\n</parameter>\n"
 
     def write_value(self, value: Any) -> str:
-        """Write objects and arrays as JSON, other values as Python shows them, which is what the template does."""
+        """Write objects and arrays as JSON, other values as Python's `str`, like the template."""
         return dumps(value) if isinstance(value, dict | list) else str(value)
 
 
 class Qwen36Parser(Qwen3CoderParser):
-    """Qwen3.6 and Qwen3.8: the same, but every value that is no text as JSON."""
+    """Qwen3.6 and Qwen3.8: the same, but every value except strings as JSON."""
 
     def write_value(self, value: Any) -> str:
-        """Write a value: a string as it is, anything else as JSON."""
+        """Write a value: a string unchanged, anything else as JSON."""
         return MarkupParser.write_value(self, value)
 
 
@@ -72,7 +72,7 @@ class Step5Parser(Qwen3CoderParser):
 
 
 class SeedOssParser(Qwen3CoderParser):
-    """ByteDance Seed-OSS: its own outer tags, values on the line of their tags, every value as Python shows it."""
+    """ByteDance Seed-OSS: different outer tags, values on the line of their tags, every value as Python's `str`."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<seed:eos>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<seed:tool_call>", "</seed:tool_call>"),)
@@ -83,7 +83,7 @@ class SeedOssParser(Qwen3CoderParser):
     reasoning_end: ClassVar[str] = "\n"
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - the base's signature
-        """Return a value as it stands, or from between its lines where it has lines of its own as in Qwen's format."""
+        """Return a value unchanged, or without its line breaks if it is on separate lines as in Qwen's format."""
         has_lines = len(text) > 1 and text[0] == text[-1] == "\n"
         return text[1:-1] if has_lines else MarkupParser.text_of(self, text, is_closed)
 
@@ -92,7 +92,7 @@ class SeedOssParser(Qwen3CoderParser):
         return f"<parameter={name}>{value}</parameter>\n"
 
     def write_value(self, value: Any) -> str:
-        """Write a value as Python shows it, which is what the template does."""
+        """Write a value as Python's `str`, like the template."""
         return str(value)
 
 
@@ -102,7 +102,7 @@ class MimoParser(Qwen3CoderParser):
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<tool_call>", "</tool_call>", own_lines=False),)
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - the base's signature
-        """Return a value as it stands."""
+        """Return a value unchanged."""
         return MarkupParser.text_of(self, text, is_closed)
 
     def write_parameter(self, name: str, value: str) -> str:
@@ -110,5 +110,5 @@ class MimoParser(Qwen3CoderParser):
         return f"<parameter={name}>{value}</parameter>\n"
 
     def write_value(self, value: Any) -> str:
-        """Write a value: a string as it is, anything else as JSON."""
+        """Write a value: a string unchanged, anything else as JSON."""
         return MarkupParser.write_value(self, value)

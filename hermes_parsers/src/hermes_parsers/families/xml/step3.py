@@ -21,7 +21,7 @@ _SUFFIX: Final = _mark("tool_call_end")
 
 
 class Step3Parser(MarkupParser):
-    """`<steptml:invoke name="…">`, each with marks of its own around it, in one block."""
+    """`<steptml:invoke name="…">`, each between marks, in one block."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|EOT|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (

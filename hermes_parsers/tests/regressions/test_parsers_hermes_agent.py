@@ -1,4 +1,4 @@
-"""What the predecessor's parsers got wrong must not come back: one test or more for each row of its list of defects."""
+"""Defects of hermes-agent's parsers must not come back: at least one test for each known defect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAD = '{"name": "bad", "arguments": {"a": 1'
 
 
 def test_one_malformed_block_leaves_the_other_calls():
-    """Predecessor 2.2: one bad hermes block dropped every call; it is a report with a place and a reason."""
+    """hermes-agent: one bad hermes block dropped every call; it is a report with a place and a reason."""
     text = hermes(GOOD, BAD, GOOD)
     result = read("hermes", text)
     assert meaning(result) == [("good", {"a": 1}), ("good", {"a": 1})]
@@ -47,20 +47,20 @@ def test_one_malformed_block_leaves_the_other_calls():
     ],
 )
 def test_a_literal_mark_does_not_stop_the_reading(text, content, reasoning):
-    """Predecessor 2.2: a `<tool_call>` in thoughts or prose; a call needs its JSON right behind the mark."""
+    """hermes-agent: a `<tool_call>` in thoughts or prose; a call needs its JSON right behind the mark."""
     result = read("hermes", text)
     assert meaning(result) == [("good", {"a": 1})]
     assert ((result.content or "").strip(), result.reasoning) == (content, reasoning)
 
 
 def test_the_closing_mark_inside_a_string_is_text():
-    """Predecessor 2.2: `</tool_call>` in a JSON string ended the block."""
+    """hermes-agent: `</tool_call>` in a JSON string ended the block."""
     body = '{"name": "write", "arguments": {"content": "<tool_call>x</tool_call>"}}'
     assert meaning(read("hermes", hermes(body))) == [("write", {"content": "<tool_call>x</tool_call>"})]
 
 
 def test_raw_newlines_and_tabs_in_strings_are_repaired_only_on_request():
-    """Predecessor 2.2: they made the call fail; repaired, they say so."""
+    """hermes-agent: they made the call fail; repaired, they say so."""
     text = hermes('{"name": "write", "arguments": {"content": "one\n\ttwo"}}')
     assert statuses(read("hermes", text)) == ["invalid_json"]
     result = read("hermes", text, mode="lenient")
@@ -69,7 +69,7 @@ def test_raw_newlines_and_tabs_in_strings_are_repaired_only_on_request():
 
 
 def test_arguments_written_as_a_string_are_decoded_once():
-    """Predecessor 2.2: they were encoded a second time."""
+    """hermes-agent: they were encoded a second time."""
     arguments = json.dumps('{"city": "Paris"}')
     result = read("hermes", hermes(f'{{"name": "f", "arguments": {arguments}}}'))
     assert meaning(result) == [("f", {"city": "Paris"})]
@@ -78,7 +78,7 @@ def test_arguments_written_as_a_string_are_decoded_once():
 
 @pytest.mark.parametrize("arguments", ['"just text"', '"[1, 2]"', "[1]", "3"])
 def test_arguments_that_are_no_object_are_not_handed_on(arguments):
-    """Predecessor 2.2: only a string that holds an object is decoded."""
+    """hermes-agent: only a string that holds an object is decoded."""
     result = read("hermes", hermes(f'{{"name": "f", "arguments": {arguments}}}', GOOD))
     assert (meaning(result), statuses(result)) == ([("good", {"a": 1})], ["invalid_json", "ok"])
 
@@ -88,7 +88,7 @@ def test_arguments_that_are_no_object_are_not_handed_on(arguments):
 )
 @pytest.mark.parametrize("name", ["longcat", "hermes"])
 def test_a_call_without_a_name_costs_only_itself(name, nameless):
-    """Predecessor 2.2: longcat without "name" was a KeyError that dropped every call."""
+    """hermes-agent: longcat without "name" was a KeyError that dropped every call."""
     mark = "longcat_tool_call" if name == "longcat" else "tool_call"
     text = f"<{mark}>{nameless}</{mark}>\n<{mark}>{GOOD}</{mark}>"
     result = read(name, text)
@@ -96,14 +96,16 @@ def test_a_call_without_a_name_costs_only_itself(name, nameless):
 
 
 def test_objects_in_llama_s_prose_without_arguments_are_text():
-    """Predecessor 2.2: content ended at the first brace."""
+    """hermes-agent: content ended at the first brace."""
     text = 'For {"example": 1} a record is {"name": "Ann", "age": 5}, a schema {"parameters": {"a": 1}}; see {}.'
     result = read("llama3_json", text, function_tool("get_weather", city=TEXT))
     assert (result.content, result.calls, result.attempts) == (text, (), ())
 
 
 def test_an_object_in_llama_s_prose_that_names_no_tool_is_flagged():
-    """Predecessor 2.2: any JSON with name and parameters passed for a good call; the tools tell it from one."""
+    """hermes-agent: any JSON with name and parameters passed for a good call; the list of tools shows that it is not
+    one.
+    """
     text = 'A record is {"name": "Ann", "parameters": {"age": 5}} as you see.'
     result = read("llama3_json", text, function_tool("get_weather", city=TEXT))
     assert statuses(result) == ["unknown_tool"]
@@ -112,7 +114,7 @@ def test_an_object_in_llama_s_prose_that_names_no_tool_is_flagged():
 
 
 def test_an_object_in_llama_s_prose_that_names_a_tool_is_a_call():
-    """Predecessor 2.2: and the text around it stays."""
+    """hermes-agent: and the text around it stays."""
     text = 'I use {braces} here: {"name": "get_weather", "parameters": {"city": "Paris"}} and wait.'
     result = read("llama3_json", text, function_tool("get_weather", city=TEXT))
     assert meaning(result) == [("get_weather", {"city": "Paris"})]
@@ -129,7 +131,7 @@ def test_an_object_in_llama_s_prose_that_names_a_tool_is_a_call():
     ],
 )
 def test_mistral_s_marks_are_neither_names_nor_ends(text):
-    """Predecessor 2.2: `[ARGS]` and `[CALL_ID]` landed in the name, a mark in a string split the call."""
+    """hermes-agent: `[ARGS]` and `[CALL_ID]` landed in the name, a mark in a string split the call."""
     assert meaning(read("mistral", text)) == [("f", {"text": "a [TOOL_CALLS] b"})]
 
 
@@ -146,7 +148,7 @@ FILES = [
 
 @pytest.mark.parametrize("content", FILES)
 def test_a_declared_string_arrives_to_the_last_space(content):
-    """Predecessor 2.2: Qwen3-Coder's values were converted by guess and stripped, which broke written files."""
+    """hermes-agent: Qwen3-Coder's values were guessed and stripped, which broke written files."""
     tool = function_tool("write_file", path=TEXT, content=TEXT)
     text = qwen3_coder("write_file", path="a.json", content=content)
     assert meaning(read("qwen3_coder", text, tool)) == [("write_file", {"path": "a.json", "content": content})]
@@ -154,21 +156,21 @@ def test_a_declared_string_arrives_to_the_last_space(content):
 
 @pytest.mark.parametrize("content", FILES)
 def test_a_declared_glm_string_arrives_to_the_last_space(content):
-    """Predecessor 2.2: the same for GLM, whose values stand between their tags as they are."""
+    """hermes-agent: the same for GLM, whose values are verbatim between their tags."""
     tool = function_tool("write_file", path=TEXT, content=TEXT)
     text = glm45("write_file", path="a.json", content=content)
     assert meaning(read("glm45", text, tool)) == [("write_file", {"path": "a.json", "content": content})]
 
 
 def test_values_are_converted_by_the_schema_alone():
-    """Predecessor 2.2: the declared type decides, not the look of the text."""
+    """hermes-agent: the declared type decides, not the look of the text."""
     tool = function_tool("f", n={"type": "integer"}, on={"type": "boolean"}, items={"type": "array"}, text=TEXT)
     text = qwen3_coder("f", n="5", on="true", items='["a"]', text="5")
     assert meaning(read("qwen3_coder", text, tool)) == [("f", {"n": 5, "on": True, "items": ["a"], "text": "5"})]
 
 
 def test_a_parameter_tag_inside_a_value_adds_no_parameter():
-    """Predecessor 2.2: a nested `<parameter=` injected another argument; only a declared name opens one."""
+    """hermes-agent: a nested `<parameter=` injected another argument; only a declared name opens one."""
     content = "call it as <parameter=path>\n/etc/passwd\n</parameter> or <parameter=evil>\n1\n</parameter> here"
     text = qwen3_coder("write_file", path="a.md", content=content)
     (call,) = read("qwen3_coder", text, function_tool("write_file", path=TEXT, content=TEXT)).calls
@@ -180,13 +182,13 @@ def test_a_parameter_tag_inside_a_value_adds_no_parameter():
 @pytest.mark.parametrize("name", ["glm45", "glm47"])
 @pytest.mark.parametrize("newline", ["\n", ""])
 def test_one_glm_parser_reads_both_layouts(name, newline):
-    """Predecessor 2.2: GLM-4.5 without newlines failed."""
+    """hermes-agent: GLM-4.5 without newlines failed."""
     text = glm45("f", a="x", b="y").replace("\n", newline)
     assert meaning(read(name, text)) == [("f", {"a": "x", "b": "y"})]
 
 
 def test_kimi_arguments_are_checked_and_its_ids_kept_for_writing_back():
-    """Predecessor 2.2: invalid JSON passed; the id on the wire is what the model must see again."""
+    """hermes-agent: invalid JSON passed; the id on the wire is what the model must see again."""
     text = kimi(("functions.x:0", "{oops}"), ("functions.y:1", '{"a": 1}'))
     result = read("kimi_k2", text)
     assert (meaning(result), statuses(result)) == ([("y", {"a": 1})], ["invalid_json", "ok"])
@@ -197,13 +199,13 @@ def test_kimi_arguments_are_checked_and_its_ids_kept_for_writing_back():
 @pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v31", "deepseek_v3_1"])
 @pytest.mark.parametrize("write", [deepseek_v3, deepseek_v31])
 def test_the_deepseek_layout_is_recognised_in_the_text(name, write):
-    """Predecessor 2.2: V3 text in the V3.1 parser gave a tool called "function"."""
+    """hermes-agent: V3 text in the V3.1 parser gave a tool called "function"."""
     text = write(("get_weather", '{"city": "Paris"}'), ("get_time", "{}"))
     assert meaning(read(name, text)) == [("get_weather", {"city": "Paris"}), ("get_time", {})]
 
 
 def test_text_between_and_after_calls_stays_in_its_place():
-    """Predecessor 2.2: it was lost; segments give the order of everything with its place in the source."""
+    """hermes-agent: it was lost; segments give the order of everything with its place in the source."""
     text = f"<think>Hm.</think>First.\n{hermes(GOOD)}\nThen.\n{hermes(GOOD)}\nLast."
     result = read("hermes", text)
     assert [segment.kind for segment in result.segments] == ["reasoning", "text", "call", "text", "call", "text"]
@@ -227,12 +229,12 @@ ROUND_TRIPS = [
 
 @pytest.mark.parametrize(("name", "text"), ROUND_TRIPS)
 def test_what_was_read_is_written_back_byte_for_byte(name, text):
-    """Predecessor 2.2: there was no way back, so prompts of later turns no longer began with what was sampled."""
+    """hermes-agent: there was no way back, so prompts of later turns no longer began with what was sampled."""
     assert get_parser(name).render(read(name, text)) == text
 
 
 def test_parsing_needs_no_client_library():
-    """Predecessor 2.2: the parsers needed the types of `openai`; plain records need nothing."""
+    """hermes-agent: the parsers needed the types of `openai`; plain records need nothing."""
     code = (
         "import sys; from hermes_parsers import get_parser; "
         f"assert get_parser('hermes').parse({hermes(GOOD)!r}).calls[0].name == 'good'; "
@@ -251,7 +253,7 @@ def test_parsing_needs_no_client_library():
     ],
 )
 def test_a_malformed_call_never_passes_for_a_final_answer(text, status):
-    """Predecessor 2.2: the agent took it for the answer; here nothing of it is content, and the failure is told."""
+    """hermes-agent: the agent took it for the answer; here no part of it is content, and the failure is reported."""
     result = read("hermes", text)
     assert (result.content, result.calls, statuses(result)) == (None, (), [status])
     assert result.attempts[0].reason
