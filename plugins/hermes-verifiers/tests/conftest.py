@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def registry():
-    """The core's plugin and this one; nothing else that is installed."""
+    """The core's plugin and this one, without other installed plugins."""
     from hermes_core.discovery import PluginSettings, load_plugins
 
     return load_plugins(
@@ -25,7 +25,7 @@ def registry():
 
 @pytest.fixture
 def judged(registry):
-    """Play commands in a real sandbox and have a verifier judge them: `await judged(name, options, *commands, …)`."""
+    """Run commands in a real sandbox and judge the result: `await judged(name, options, *commands, …)`."""
     from hermes_core.contracts.task import Step, Task, TaskFile
     from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
     from hermes_core.specs import Ref

@@ -1,4 +1,4 @@
-"""Hidden tests that import the model's code: it runs in another process, and what it does there forges nothing."""
+"""Hidden tests that import the model's code: it runs in another process, and cannot forge results there."""
 
 from __future__ import annotations
 

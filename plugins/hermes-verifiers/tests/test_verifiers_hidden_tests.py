@@ -1,4 +1,4 @@
-"""The verifier `pytest`: hidden tests, run by unittest or pytest, and what a model may do against them."""
+"""The verifier `pytest`: hidden tests, run by unittest or pytest, and attacks of a model on them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_the_runner_pytest_works_where_pytest_is_installed(judged):
 
 
 async def test_a_missing_pytest_is_an_error_that_says_what_to_do(judged):
-    # An interpreter in isolated mode without site-packages: what a bare Debian's python3 is.
+    # An interpreter in isolated mode without site-packages, like python3 of a minimal Debian.
     bare = "no-pytest"
     outcome = await judged("pytest", {"files": {"test_a.py": "def test_a(): pass"}, "python": bare})
     assert outcome.reward_status == "error"

@@ -1,4 +1,4 @@
-"""Files as large as they may be, or larger than they say: nobody else has to wait for them."""
+"""Files of the maximum size, or larger than their stated size: other rollouts do not wait for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_verifiers.texts.workspace_files import read_untrusted
 
 
 class Answers:
-    """A sandbox that has one file, whatever it is asked for, and says what it likes about its size."""
+    """A sandbox with one file for every path, which may report a false size."""
 
     workspace = "/work"
 
@@ -57,7 +57,7 @@ async def test_a_file_that_is_longer_than_it_says_is_read_no_further_than_it_may
 
 
 async def test_a_large_file_is_made_a_text_once_for_all_its_checks() -> None:
-    """The fifth of a second each, and again for a pattern, with all other rollouts waiting."""
+    """It took a fifth of a second each, and again for a pattern, while all other rollouts waited."""
     checks = [{"contains": f"no {number}", "collapse_whitespace": True} for number in range(1000)]
     async with asyncio.timeout(60):
         assert set(await score(b"abc " * (1 << 20), *checks)) == {0.0}

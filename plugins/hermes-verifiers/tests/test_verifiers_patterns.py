@@ -1,4 +1,4 @@
-"""Patterns and schemas on text that a model made to be slow."""
+"""Patterns and schemas on text that is slow on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private directory of a verifier: below the sandbox's own directory for temporary files, whatever is there."""
+"""The private directory of a verifier: below the sandbox's directory for temporary files, whatever its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_verifiers.commands.private_directory import open_room
 
 @asynccontextmanager
 async def sandbox(root, level="none", disk_mb=None, **env):
-    """Open a sandbox below a folder whose name a shell would take for several words."""
+    """Open a sandbox below a folder with spaces and special characters in its name."""
     (root / "two words").mkdir()
     backend = LocalBackend(LocalOptions(root_dir=root / "two words"))
     backend.lease_dir = root / "leases"

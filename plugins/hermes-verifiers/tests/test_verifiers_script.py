@@ -1,4 +1,4 @@
-"""The verifier `script`: its three ways to give a judgement, and what must not forge one."""
+"""The verifier `script`: its three ways to report a score, and attempts to forge one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_result_file_cannot_be_guessed(judged):
 
 
 async def test_fixed_reward_files_are_emptied_beforehand(judged, tmp_path):
-    """Predecessor 1.10: the tests are uploaded after the rollout and their reward file is read."""
+    """As in hermes-agent: the tests are uploaded after the rollout and their reward file is read."""
     tests = tmp_path / "local tests"
     (tests / "sub").mkdir(parents=True)
     (tests / "test.sh").write_text('cat "$(dirname "$0")/sub/wanted" && [ -e out ] && echo 1 > "$LOGS/v/reward.txt"\n')

@@ -1,4 +1,4 @@
-"""Verifiers made of other verifiers."""
+"""Verifiers that combine other verifiers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_verifiers.options import StrictOptions, Weight, failed_parts, unique
 
 
 class Part(StrictOptions):
-    """Another verifier by name, or a text that is its name; `label` is its name in the breakdown."""
+    """Another verifier by name (a plain string is short for the name); `label` is its name in the breakdown."""
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
@@ -34,9 +34,9 @@ class Gate(Part):
 
 
 class WeightedVerifier:
-    """The weighted mean of its parts' scores, whose own parts appear as `label/part`.
+    """The weighted mean of its parts' scores; their own parts appear as `label/part`.
 
-    A part that cannot be judged makes the whole one that cannot be judged.
+    If a part cannot be judged, the whole cannot be judged.
     """
 
     class Options(StrictOptions):
@@ -48,7 +48,7 @@ class WeightedVerifier:
         self._parts = options.parts
 
     def verifiers(self) -> list[Ref]:
-        """Name the parts, whose inputs are this verifier's."""
+        """Name the parts; their inputs are this verifier's inputs."""
         return _refs(self._parts)
 
     async def score(self, result: AgentResult, context: Any) -> Score:
@@ -64,7 +64,7 @@ class WeightedVerifier:
 class GatedVerifier:
     """The weighted mean of the parts if every gate is open, else 0.0; with gates alone, all or nothing.
 
-    The parts are scored and reported in either case, so that a breakdown never has holes.
+    The parts are always scored and reported, so the breakdown is complete.
     """
 
     class Options(StrictOptions):
@@ -78,7 +78,7 @@ class GatedVerifier:
         self._parts = options.parts
 
     def verifiers(self) -> list[Ref]:
-        """Name gates and parts, whose inputs are this verifier's."""
+        """Name gates and parts; their inputs are this verifier's inputs."""
         return _refs([*self._gates, *self._parts])
 
     async def score(self, result: AgentResult, context: Any) -> Score:

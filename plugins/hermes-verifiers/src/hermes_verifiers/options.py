@@ -1,4 +1,4 @@
-"""What all options of verifiers have in common."""
+"""The base class of verifiers' options, and helpers for scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, RecursionError) as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from error
     return pattern
 
 
@@ -24,13 +24,13 @@ Pattern = Annotated[str, AfterValidator(_compiles)]
 
 
 class StrictOptions(BaseModel):
-    """Options of a verifier: unknown keys are errors, and nothing changes afterwards."""
+    """Options of a verifier: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class ProtectedOptions(StrictOptions):
-    """`protected` names files and directories that the judgement depends on and the model could write.
+    """`protected` names files and directories that the score depends on and that the model could write.
 
     A rollout that changed one scores 0.
     """
@@ -48,7 +48,7 @@ def weighted_mean(scored: Iterable[tuple[float, float]]) -> float:
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-    """Number repeated names (`cmd`, `cmd#2`), so that no part of a score hides another."""
+    """Number repeated names (`cmd`, `cmd#2`), so that every part of a score has a unique name."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:
@@ -58,7 +58,7 @@ def unique_names(names: Iterable[str]) -> list[str]:
 
 
 def failed_parts(parts: Mapping[str, float]) -> str:
-    """Return a line that names the parts without full credit, or "" if there is none."""
+    """Return a line that names the parts without full credit, or "" if all have it."""
     failed = [name for name, value in parts.items() if value < 1.0]
     shown = ", ".join(failed[:8]) + (f" and {len(failed) - 8} more" if len(failed) > 8 else "")
     return f"without full credit: {shown}" if failed else ""

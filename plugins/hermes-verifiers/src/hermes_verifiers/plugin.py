@@ -9,11 +9,11 @@ from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import VerifierSpec
 
 _DECLARED: Final = (
-    ("exit_code", "commands.exit_code:ExitCodeVerifier", "Commands end with the expected exit code; weighted checks."),
+    ("exit_code", "commands.exit_code:ExitCodeVerifier", "Commands exit with the expected code; weighted checks."),
     (
         "file_content",
         "texts.file_content:FileContentVerifier",
-        "Files hold what they should; weighted checks per path.",
+        "Files have the expected content; weighted checks per path.",
     ),
     (
         "pytest",
@@ -23,14 +23,14 @@ _DECLARED: Final = (
     (
         "script",
         "commands.script:ScriptVerifier",
-        "A hidden script, scored by exit code, by its report or by a result file.",
+        "A hidden script, scored by its exit code, its report or a result file.",
     ),
     ("exact_match", "texts.matching:ExactMatchVerifier", "The final answer or a file equals the expected text."),
     ("regex_match", "texts.matching:RegexMatchVerifier", "The final answer or a file matches patterns."),
     (
         "numeric_match",
         "texts.matching:NumericMatchVerifier",
-        "The final answer or a file gives a number within a tolerance.",
+        "The final answer or a file contains a number within a tolerance.",
     ),
     (
         "json_schema",
@@ -38,7 +38,7 @@ _DECLARED: Final = (
         "The final answer or a file is JSON that satisfies a schema.",
     ),
     ("weighted", "composition:WeightedVerifier", "The weighted mean of other verifiers."),
-    ("gated", "composition:GatedVerifier", "Nothing unless every gate scores full, then the weighted mean."),
+    ("gated", "composition:GatedVerifier", "0 unless every gate scores full, then the weighted mean."),
 )
 
 

@@ -1,1 +1,1 @@
-"""Verifiers that run a command or a script of their own in the sandbox, and the private directory in which they do."""
+"""Verifiers that run commands or a script in the sandbox, and the private directory that they use."""

@@ -21,7 +21,7 @@ from hermes_verifiers.options import (
 
 
 class Check(StrictOptions):
-    """One command. `name` labels its part of the score, the command itself if None."""
+    """One command. `name` labels its part of the score; by default the command is the label."""
 
     command: str
     expected: int = 0
@@ -31,9 +31,10 @@ class Check(StrictOptions):
 
 
 class ExitCodeVerifier:
-    """Runs commands in the workspace, each in a clean environment; the score is the weighted share that ended right.
+    """Runs commands in the workspace, each in a clean environment.
 
-    A command that runs into its timeout counts as failed. `command` is short for a single check.
+    The score is the weighted share that ended with the expected code. A command that exceeds its timeout counts as
+    failed. `command` is short for a single check.
     """
 
     class Options(ProtectedOptions):
@@ -47,7 +48,7 @@ class ExitCodeVerifier:
         @model_validator(mode="after")
         def _one_form(self) -> Self:
             if (self.command is None) == (not self.checks):
-                raise ValueError("give either 'command' or a non-empty list 'checks'")
+                raise ValueError("expected either 'command' or a non-empty list 'checks'")
             return self
 
     def __init__(self, options: Options) -> None:
@@ -56,7 +57,7 @@ class ExitCodeVerifier:
         self._checks = options.checks or [Check(command=options.command or "", expected=options.expected)]
 
     def protected(self) -> list[str]:
-        """Name what the model must leave alone."""
+        """Name the paths that the model must not change."""
         return self._protected
 
     async def score(self, result: AgentResult, context: Any) -> Score:

@@ -1,4 +1,4 @@
-"""Reading the lines of a report that carry the nonce of this run."""
+"""Read the lines of a report that carry this run's nonce."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 def new_nonce() -> str:
-    """Return a word that nothing in the sandbox can know before the run."""
+    """Return a nonce, a word that nothing in the sandbox can know before the run."""
     return secrets.token_hex(16)
 
 
 def lines_with(nonce: str, output: bytes) -> list[str]:
-    """Return what follows the nonce on each line that begins with it."""
+    """Return the text after the nonce on each line that begins with it."""
     mark = nonce.encode() + b" "
     return [line[len(mark) :].decode("utf-8", "replace") for line in output.split(b"\n") if line.startswith(mark)]
 
 
 def objects_with(nonce: str, output: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects of such lines; a line that was cut off by a crash is left out."""
+    """Return the JSON objects on such lines, except a line that a crash cut off."""
     objects = []
     for line in lines_with(nonce, output):
         try:

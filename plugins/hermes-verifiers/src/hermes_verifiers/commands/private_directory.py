@@ -1,12 +1,12 @@
-"""A private directory of the verifier inside the sandbox, and commands that nothing the model left behind can change.
+"""Run commands in a private directory inside the sandbox, so that nothing the model left behind can change them.
 
-When a verifier runs, the model's processes are dead and the shell session is new. What may remain are files:
-`~/.bashrc`, `~/.gitconfig`, programs in directories of PATH, `sitecustomize.py`, repository hooks. Commands therefore
-get an environment built from nothing: an empty HOME, a PATH without any place in the workspace, in HOME or in temporary
-directories, and git told to ignore configured hooks and helpers. A model that was root in the sandbox could replace the
-system's own programs; only a verifier with a fresh sandbox, which such a task's get, is safe from that. There PATH
-keeps what it has of the workspace and of HOME, whose folders stay the image's; what a program in one of them leads to
-or calls elsewhere in the workspace may be the work itself.
+When a verifier runs, the model's processes are dead and the shell session is new. Files may remain: `~/.bashrc`,
+`~/.gitconfig`, programs in directories of PATH, `sitecustomize.py`, repository hooks. Commands therefore get a new
+environment: an empty HOME, a PATH without directories in the workspace, in HOME or in temporary directories, and
+settings that make git ignore configured hooks and helpers. A model that was root in the sandbox could replace the
+system's own programs; only a verifier with a fresh sandbox, which the verifiers of such a task get, is safe from that.
+There PATH keeps its directories in the workspace and HOME, because these come from the image; programs in them may lead
+to or call other files of the workspace, which may be the model's work.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from hermes_core.contracts.sandbox import ExecResult, Sandbox
 _logger = logging.getLogger(__name__)
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# The room lies below the sandbox's own TMPDIR: without isolation /tmp is the whole machine's, and every other sandbox's
-# attack on a judge would meet this one. But not where that leads into the workspace, in which a room would be seen, nor
-# where it cannot be used or is full. The last resort, /dev/shm, is new with every agent under bubblewrap: what a model
-# has filled is not there any more. `command -p` searches the system's own directories and skips functions and aliases.
-# The parentheses keep all of this out of the session.
+# The room is below the sandbox's own TMPDIR: without isolation, /tmp is shared by the whole machine, so attacks on a
+# judge from other sandboxes would reach this one. TMPDIR is not used if it leads into the workspace, where a room would
+# be visible, or if it is full or unusable. The last resort, /dev/shm, is new with every agent under bubblewrap: data of
+# the model is gone. `command -p` searches the system's own directories and skips functions and aliases. The parentheses
+# make this a subshell, which does not affect the session.
 _MAKE: Final = """(
 umask 077
 w=$(command cd -P -- {workspace} && command pwd -P)
@@ -51,9 +51,9 @@ done
 exit 1
 )"""
 _RESERVE: Final = 1 << 20
-"""Bytes that must be free where a room is made: without space for its files a judge would fail halfway."""
+"""Bytes that must be free for a room: without space for its files a judge would fail halfway."""
 
-# Overrides of what a repository's own config may hold; the command scope is the strongest one git has.
+# Overrides of a repository's config; the command scope is git's strongest one.
 _GIT_OVERRIDES: Final = (
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -63,7 +63,7 @@ _GIT_OVERRIDES: Final = (
 
 
 class Room:
-    """The private directory and the environment that goes with it."""
+    """The private directory and its environment."""
 
     def __init__(self, sandbox: Sandbox, path: str, search_path: str) -> None:
         self.sandbox = sandbox
@@ -77,7 +77,7 @@ class Room:
         return path
 
     def secret_path(self) -> str:
-        """Return a path in the room that nobody can guess."""
+        """Return an unguessable path in the room."""
         return f"{self.path}/{secrets.token_hex(16)}"
 
     async def run(
@@ -90,10 +90,10 @@ class Room:
         env: Mapping[str, str] | None = None,
         inherit_env: bool = False,
     ) -> ExecResult:
-        """Run a bash command; `inherit_env` keeps the variables the sandbox itself starts with (an image's ENV).
+        """Run a bash command; `inherit_env` keeps the variables that the sandbox starts with (an image's ENV).
 
-        Its standard input is a pipe that holds `stdin`: what the command starts cannot read it a second time, as it
-        could if it were a file, nor find it with another process.
+        Standard input is a pipe with `stdin`: unlike a file, processes that the command starts cannot read it a second
+        time, nor find it in another process.
         """
         variables = {**self._environment, **(env or {})}
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
@@ -106,26 +106,26 @@ class Room:
 
 @asynccontextmanager
 async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
-    """Make a room and remove it afterwards."""
+    """Create a room and remove it afterwards."""
     command = _MAKE.format(workspace=shlex.quote(sandbox.workspace.rstrip("/")), reserve=_RESERVE)
     made = await sandbox.exec(command, timeout=30, cwd="/")
     lines = made.stdout.decode("utf-8", "replace").splitlines()
     if made.exit_code != 0 or len(lines) != 3:
-        raise WorkspaceError(f"no private directory in the sandbox: {made.output.strip()[-300:]}")
+        raise WorkspaceError(f"cannot create a private directory in the sandbox: {made.output.strip()[-300:]}")
     path, search_path, home = lines
     if made.stderr:
         complaint = made.stderr.decode("utf-8", "replace").strip()
         _logger.warning("a verifier's private directory is %s, because of: %s", path, complaint[-300:])
     try:
-        # The folders on PATH are the image's where a sandbox has taken over everything else.
+        # The folders on PATH come from the image if the sandbox has replaced everything else.
         untrusted = () if sandbox.provenance.get("has_own_programs") else (sandbox.workspace, home)
         yield Room(sandbox, path, trusted_path(search_path, untrusted=untrusted))
     finally:
         try:
             await sandbox.remove(path)
         except OSError as error:
-            # What a judged program made of the room must not cost the verdict that was reached in it.
-            _logger.warning("a verifier's private directory stays in the sandbox: %s", error)
+            # Changes of a judged program to the room must not lose the verdict.
+            _logger.warning("cannot remove a verifier's private directory from the sandbox: %s", error)
 
 
 def _with_stdin(command: str, path: str) -> str:
@@ -135,7 +135,7 @@ def _with_stdin(command: str, path: str) -> str:
 
 
 def trusted_path(search_path: str, *, untrusted: tuple[str, ...]) -> str:
-    """Return the entries of a PATH where a model that is no root cannot have put programs."""
+    """Return the entries of a PATH where a model without root cannot have put programs."""
     roots = tuple(root.rstrip("/") for root in (*untrusted, "/tmp", "/var/tmp", "/dev/shm") if root.rstrip("/"))  # noqa: S108 - named to be distrusted
     entries = [entry.rstrip("/") for entry in search_path.split(":") if entry.startswith("/")]
     trusted = [e for e in entries if e and ".." not in e.split("/") and not _is_below_any(e, roots)]
@@ -159,7 +159,7 @@ def _environment(*, home: str, search_path: str) -> dict[str, str]:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_TERMINAL_PROMPT": "0",
-        # Replacement objects would show a history that is not there.
+        # Replacement objects would show a false history.
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_CONFIG_COUNT": str(len(_GIT_OVERRIDES)),
     }

@@ -1,4 +1,4 @@
-"""A hidden script that judges."""
+"""The verifier `script`: a hidden script that judges."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _INTERPRETERS = {"bash": "bash --noprofile --norc", "python3": "python3 -I -B"}
 class ScriptVerifier:
     """Runs a script that was not in the sandbox during the rollout, in the workspace and a clean environment.
 
-    How it gives its judgement, by `reward`: `exit_code` (0 is full), `report` (it reads a nonce, the first line of its
+    `reward` says how it reports the score: `exit_code` (0 is full), `report` (it reads a nonce, the first line of its
     standard input, and prints lines `NONCE NAME NUMBER` for parts, whose mean counts, or `NONCE NUMBER` for the whole),
-    `file` (it writes a number, or a JSON object with the key `reward`, to the path that is its first argument; the path
-    cannot be guessed). With `reward_files`, fixed paths are read instead; whatever lay there is removed beforehand.
+    `file` (it writes a number, or a JSON object with the key `reward`, to the path in its first argument; the path
+    cannot be guessed). With `reward_files`, fixed paths are read instead; existing files there are removed beforehand.
     """
 
     class Options(ProtectedOptions):
         """Either `script` (its text) or `command`; `files` are put beside the script, `upload` copies local folders.
 
-        `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth. One that the rollout
-        has kept from running, or that was killed, is worth the lowest score in any case.
+        `on_timeout` and `on_silence` set the score if the script hangs or reports none. A script that the rollout
+        prevented from running, or that was killed, scores the lowest in any case.
         """
 
         script: str | None = None
@@ -56,24 +56,24 @@ class ScriptVerifier:
             if (self.script is None) == (self.command is None):
                 raise ValueError("give either 'script' or 'command'")
             if self.reward_files and self.reward != "file":
-                raise ValueError("'reward_files' goes with reward 'file'")
+                raise ValueError("'reward_files' requires reward 'file'")
             if any(not posixpath.isabs(path) for path in (*self.upload, *self.reward_files)):
-                raise ValueError("'upload' and 'reward_files' want absolute paths in the sandbox")
+                raise ValueError("expected absolute paths in the sandbox in 'upload' and 'reward_files'")
             return self
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def protected(self) -> list[str]:
-        """Name what the model must leave alone."""
+        """Name the paths that the model must not change."""
         return self._options.protected
 
     def inputs(self) -> list[str]:
-        """Name the folders of this machine that are copied into the sandbox."""
+        """Name the local folders that are copied into the sandbox."""
         return list(self._options.upload.values())
 
     async def score(self, result: AgentResult, context: Any) -> Score:
-        """Run the script and read its judgement."""
+        """Run the script and read its score."""
         del result
         await self._clear(context)
         for remote, local in self._options.upload.items():
@@ -91,11 +91,11 @@ class ScriptVerifier:
         return Score(value=1.0 if ended.exit_code == 0 else 0.0, detail=_ending(ended))
 
     async def _clear(self, context: Any) -> None:
-        """Remove what the model may have put where tests or rewards will lie."""
+        """Remove files that the model may have put at the paths of tests or rewards."""
         for path in (*self._options.upload, *{posixpath.dirname(path): None for path in self._options.reward_files}):
             quoted = shlex.quote(path)
             command = f"command -p rm -rf -- {quoted} && command -p mkdir -p -- {quoted}"
-            # What its own user has made unwritable can be opened again by that user.
+            # A user can make its own unwritable files writable again.
             done = await context.sandbox.exec(f"command -p chmod -R u+rwX -- {quoted} 2>/dev/null; {command}", cwd="/")
             if done.exit_code != 0:
                 raise WorkspaceError(f"{path} cannot be emptied: {done.output.strip()[-300:]}")
@@ -149,8 +149,8 @@ class ScriptVerifier:
         text = f"the judging script {what}; {_ending(ended)}"
         if self._options.on_silence == "zero":
             return Score(value=0.0, detail=text)
-        # Not started (126, 127), killed (128 and more), or by an interpreter that does not work any more: it has not
-        # had its say. Any other script has, and whether its silence is a mistake of its own a second attempt decides.
+        # Not started (126, 127), killed (128 and more), or run by a broken interpreter: the script could not judge. Any
+        # other script could; a second attempt shows whether its silence is its own fault.
         if ended.exit_code >= 126 or not await self._has_interpreter(room):
             raise WorkspaceError(text)
         raise NoVerdictError(text, hint="set on_silence to 'zero' if the model's work can cause this")
@@ -179,20 +179,20 @@ def _from_text(text: str, path: str) -> Score:
     try:
         named = {str(name): _number(value, f"{path}, {name}") for name, value in json.loads(text).items()}
     except ValueError as error:
-        raise NoVerdictError(f"{path} holds no JSON: {error}") from error
+        raise NoVerdictError(f"{path} is not valid JSON: {error}") from error
     if "reward" not in named and len(named) != 1:
-        raise NoVerdictError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
+        raise NoVerdictError(f"{path}: expected a reward called 'reward', got {', '.join(named) or 'none'}")
     value = named.get("reward", next(iter(named.values())))
     return Score(value=value, parts=named, detail=f"read from {path}")
 
 
 def _number(text: object, where: str) -> float:
     try:
-        number = float(text)  # type: ignore[arg-type]  # anything else raises, which is what is wanted
+        number = float(text)  # type: ignore[arg-type]  # anything else raises, as intended
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise NoVerdictError(f"{where}: wanted a finite number, found {text!r}")
+        raise NoVerdictError(f"{where}: expected a finite number, got {text!r}")
     return number
 
 

@@ -1,1 +1,1 @@
-"""The verifier `pytest`: hidden tests, and the program that runs them in the sandbox apart from the code under test."""
+"""The verifier `pytest`: hidden tests, run in the sandbox in a separate process from the code under test."""

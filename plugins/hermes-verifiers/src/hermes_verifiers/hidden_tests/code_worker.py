@@ -1,4 +1,4 @@
-"""The other end of the wall: imports and calls the code under test, and has nothing that it could spoil.
+"""The worker process: imports and calls the code under test, and holds nothing that the code could damage.
 
 Run as a program by `module_proxies`, with two descriptors and the folders to import from.
 """
@@ -14,15 +14,15 @@ from hermes_verifiers.hidden_tests.object_codec import Codec, Line, base_of, bui
 
 
 class Work(Codec):
-    """The other end: imports, calls and answers."""
+    """The worker's end of the connection: imports, calls and replies."""
 
     def __init__(self, line: Line) -> None:
-        """Take the line."""
+        """Take the connection."""
         super().__init__()
         self._line = line
 
     def object_out(self, value: Any) -> Any:
-        """Hand out a handle."""
+        """Encode an object as a handle."""
         if is_builtin(value):
             return {"builtin": value.__name__}
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -30,7 +30,7 @@ class Work(Codec):
         return {"object": [self.hold(value), type(value).__name__]}
 
     def object_in(self, data: dict[str, Any]) -> Any:
-        """Take back a handle, or make a function that calls the judge's."""
+        """Decode a handle, or make a function that calls one of the judge's."""
         if "yours" in data:
             return self.held[data["yours"]]
         if "builtin" in data:
@@ -48,7 +48,7 @@ class Work(Codec):
         return call
 
     def run(self) -> None:
-        """Answer until the judge has gone."""
+        """Reply to requests until the judge has gone."""
         while True:
             try:
                 request = self._line.receive()
@@ -93,7 +93,7 @@ class Work(Codec):
         setattr(value, name, new)
 
     def ask_do(self, value: Any, name: str, *args: Any) -> Any:
-        """Call a special method as an operator does: the class's."""
+        """Call a special method like an operator, on the class."""
         method = getattr(type(value), name, None)
         if method is None:
             raise TypeError(f"a {type(value).__name__} has no {name}")
@@ -104,7 +104,7 @@ class Work(Codec):
         return bool(value == other)
 
     def ask_truth(self, value: Any) -> bool:
-        """Return an object's truth."""
+        """Return an object's truth value."""
         return bool(value)
 
     def ask_isinstance(self, kind: Any, value: Any) -> bool:
@@ -120,7 +120,7 @@ class Work(Codec):
         return str(value)
 
     def ask_iter(self, value: Any) -> Any:
-        """Begin to iterate."""
+        """Return an iterator."""
         return iter(value)
 
     def ask_next(self, steps: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The judge's end of the wall between hidden tests and the code under test.
+"""The judge's end of the connection between hidden tests and the code under test.
 
-It finds the modules of the model and hands out stand-ins for them. A stand-in never equals a plain value, whatever its
-own `__eq__` says, and an exception arrives as a class of the judge's own: nothing of the model runs in this process.
+It finds the model's modules and returns proxies for them. A proxy never equals a plain value, whatever the object's
+`__eq__` says, and an exception arrives as a class of the judge: no code of the model runs in this process.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ _PROGRAM = (
 
 
 class ApartError(Exception):
-    """The code under test cannot do what a test asks of it."""
+    """The code under test cannot do what a test requested."""
 
 
 class Stand:
-    """What the judge holds of an object of the other side."""
+    """The judge's proxy for an object in the worker."""
 
     def __init__(self, apart: Apart, number: int, name: str) -> None:
-        """Remember where it is."""
+        """Store the connection and the handle."""
         self.__dict__.update(_apart=apart, _number=number, _name=name)
 
     def __getattr__(self, name: str) -> Any:
-        """Ask for an attribute."""
+        """Return an attribute of the object."""
         if name.startswith("__") and name not in {"__name__", "__doc__", "__wrapped__"}:
             raise AttributeError(name)
         return self._apart.ask("get", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute there."""
+        """Set an attribute of the object."""
         self._apart.ask("set", self, name, value)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Call it there; lists and dictionaries that it changed are changed here too."""
+        """Call the object in the worker; changes to lists and dictionaries are copied back."""
         return self._apart.call(self, args, options)
 
     def __eq__(self, other: object) -> bool:
-        """Compare with another object of that side, there; with nothing else can it be equal."""
+        """Compare in the worker with another proxied object; it equals nothing else."""
         return isinstance(other, Stand) and bool(self._apart.ask("eq", self, other))
 
     def __hash__(self) -> int:
-        """Return the hash it has there."""
+        """Return the object's hash."""
         return hash(self._apart.ask("do", self, "__hash__"))
 
     def __bool__(self) -> bool:
-        """Return its truth there."""
+        """Return the object's truth value."""
         return bool(self._apart.ask("truth", self))
 
     def __instancecheck__(self, value: object) -> bool:
-        """Ask whether an object is one of this class."""
+        """Tell whether an object is an instance of this class."""
         return bool(self._apart.ask("isinstance", self, value))
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Stand:
         return str(self._apart.ask("str", self))
 
     def __iter__(self) -> Any:
-        """Iterate there, an item at a time."""
+        """Iterate in the worker, one item at a time."""
         steps = self._apart.ask("iter", self)
         while True:
             item = self._apart.ask("next", steps)
@@ -103,7 +103,7 @@ def _between_stands(name: str) -> Callable[[Stand, object], Any]:
     return operate
 
 
-# No `in` and no order: what they say of a plain value would be the model's word, and so would a difference from one.
+# No `in` and no ordering: their results for a plain value would come from the model's code, and so would `!=`.
 for _name in ("len", "getitem", "setitem", "delitem", "enter", "exit", "next", "int", "float", "index"):
     setattr(Stand, f"__{_name}__", _forwarder(f"__{_name}__"))
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor"):
@@ -111,16 +111,16 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and"
 
 
 class StandModule(types.ModuleType):
-    """What the judge imports in the place of a module of the model."""
+    """The module that the judge imports in place of the model's."""
 
     def __getattr__(self, name: str) -> Any:
-        """Ask the module."""
+        """Return an attribute of the model's module."""
         if name.startswith("__") or "_stand" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.__dict__["_stand"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it there, but for what importing sets."""
+        """Set an attribute of the model's module, except those that importing sets."""
         if name.startswith("__") or name == "_stand" or isinstance(value, types.ModuleType):
             super().__setattr__(name, value)
         else:
@@ -128,10 +128,10 @@ class StandModule(types.ModuleType):
 
 
 class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The judge's end: an importer of the model's modules, and the calls to them."""
+    """The judge's end of the connection: imports the model's modules and calls them."""
 
     def __init__(self, program: str, import_paths: Sequence[str]) -> None:
-        """Start nothing yet."""
+        """Store the settings; the worker starts on first use."""
         super().__init__()
         self._program = program
         self._paths = list(import_paths)
@@ -141,7 +141,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._raised: dict[int, type[BaseException]] = {}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """Claim the modules that lie in the import paths; the standard library comes first."""
+        """Find the modules in the import paths; the standard library has precedence."""
         del path, target
         top = fullname.partition(".")[0]
         parent = sys.modules.get(fullname.rpartition(".")[0])
@@ -152,11 +152,11 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: Any) -> types.ModuleType:
-        """Make the stand-in."""
+        """Create the proxy module."""
         return StandModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Import the module there; whatever it raises, it cannot be imported here."""
+        """Import the module in the worker; any exception there becomes an ImportError here."""
         try:
             stand, names = self.ask("import", module.__name__)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the model's module raises
@@ -164,7 +164,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__dict__.update(_stand=stand, __all__=[str(name) for name in names])
 
     def object_out(self, value: Any) -> Any:
-        """Pass back what is theirs, and functions of a test as something to call."""
+        """Encode proxies as their handles, and functions of a test as callbacks."""
         if isinstance(value, Stand):
             return {"yours": value.__dict__["_number"]}
         if isinstance(value, type) and value in self._raised.values():
@@ -173,10 +173,10 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return {"builtin": value.__name__}
         if callable(value):
             return {"call": self.hold(value)}
-        raise ApartError(f"a {type(value).__name__} cannot be given to the code under test; use imports 'inside'")
+        raise ApartError(f"cannot pass a {type(value).__name__} to the code under test; set imports to 'inside'")
 
     def object_in(self, data: dict[str, Any]) -> Any:
-        """Make a stand-in for an object, a class of our own for an exception class."""
+        """Return a proxy for an object, or a class of the judge for an exception class."""
         if "yours" in data:
             return self.held[data["yours"]]
         if "raises" in data:
@@ -193,11 +193,11 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self._raised.setdefault(number, type(name, (exception(base),), {}))
 
     def ask(self, what: str, *args: Any) -> Any:
-        """Have something done there and return the answer, or raise what it raised."""
+        """Send a request to the worker; return the reply, or raise the worker's exception."""
         return self.back(self._answer({"ask": what, "args": [self.out(arg) for arg in args]})["value"])
 
     def call(self, stand: Stand, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        """Call an object; what it did to lists, dictionaries and sets among the arguments is done here too."""
+        """Call an object; its changes to lists, dictionaries and sets among the arguments are copied back."""
         request = {"ask": "call", "args": [self.out(stand)]}
         request["given"] = [[self.out(arg) for arg in args], {name: self.out(value) for name, value in options.items()}]
         answer = self._answer(request)
@@ -225,7 +225,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 return {"value": answer["value"], "given": list(answer.get("given", ()))}
             kind, text = self.back(answer["raised"]), self.back(answer.get("message", ""))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ApartError("the process of the code under test answers nonsense") from error
+            raise ApartError("the process of the code under test sent an invalid reply") from error
         raise kind(text)
 
     def _call(self, frame: dict[str, Any]) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self._line
 
     def close(self) -> None:
-        """End the other side."""
+        """End the worker."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

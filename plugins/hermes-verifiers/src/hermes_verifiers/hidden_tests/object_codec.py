@@ -1,7 +1,7 @@
-"""What crosses between hidden tests and the code under test, which runs in a process of its own.
+"""Encode objects for the connection between hidden tests and the code under test, which runs in a separate process.
 
-Sent to the sandbox as it stands, like `module_proxies` and `code_worker`, so standard library only. Numbers, texts and
-containers cross by value, everything else as a handle.
+The source is sent to the sandbox, like `module_proxies` and `code_worker`, so it uses only the standard library.
+Numbers, texts and containers are sent by value, everything else as a handle.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 class Codec:
-    """Turns values into JSON and back; each end says what becomes of an object that is no plain value."""
+    """Converts values to JSON and back; each end defines how to encode objects that are not plain values."""
 
     def __init__(self) -> None:
-        """Hold no object yet."""
+        """Start without objects."""
         self.held: dict[int, Any] = {}
 
     def hold(self, value: Any) -> int:
-        """Keep an object for the other end and return its number."""
+        """Store an object for the other end and return its number."""
         self.held[id(value)] = value
         return id(value)
 
     def object_out(self, value: Any) -> Any:
-        """Encode an object that is no plain value."""
+        """Encode an object that is not a plain value."""
         raise NotImplementedError
 
     def object_in(self, data: dict[str, Any]) -> Any:
@@ -67,7 +67,7 @@ _WRITERS: dict[type, Callable[[Codec, Any], Any]] = {
     dict: _pairs_out,
     bytes: lambda _, value: value.hex(),
     bytearray: lambda _, value: value.hex(),
-    # Python limits how long a whole number in decimal form may be.
+    # Python limits the number of decimal digits of an integer.
     int: lambda _, value: hex(value),
     complex: lambda _, value: [value.real, value.imag],
 }
@@ -85,7 +85,7 @@ _READERS: dict[str, Callable[[Codec, Any], Any]] = {
 
 
 class Line:
-    """JSON, a line each, over two descriptors."""
+    """A connection over two descriptors, with one JSON document per line."""
 
     def __init__(self, reader: int, writer: int) -> None:
         """Take the descriptors."""
@@ -110,7 +110,7 @@ class Line:
 
 
 def builtin(name: str) -> type:
-    """Return a class that both sides know by its name."""
+    """Return a class that both sides know, by its name."""
     found = getattr(builtins, name, None)
     if isinstance(found, type):
         return found
@@ -123,9 +123,9 @@ def is_builtin(value: object) -> bool:
 
 
 def exception(name: str) -> type[BaseException]:
-    """Return the built-in class of an exception, `Exception` for one that the judge would not be told of."""
+    """Return the built-in class of an exception, `Exception` for one that must not reach the judge."""
     found = getattr(builtins, name, None)
-    # Those of Unicode cannot be made from a text.
+    # Unicode errors cannot be created from a text.
     if isinstance(found, type) and issubclass(found, (Exception, SystemExit)) and not issubclass(found, UnicodeError):
         return found
     return Exception

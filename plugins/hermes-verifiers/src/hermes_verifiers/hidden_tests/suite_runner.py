@@ -1,9 +1,9 @@
-"""Runs hidden tests inside the sandbox; sent there as it stands, so standard library only.
+"""Run hidden tests inside the sandbox. The source is sent there, so it uses only the standard library.
 
-Started in isolated mode with a JSON line on standard input that holds a nonce. Reports go, each with the nonce in
-front, to a duplicate of standard output that no child process inherits; whatever else is printed goes to standard
-error. The code under test is imported into another process (`code_worker`), which can neither look into this one nor
-read the hidden tests: they are held in memory, and their files are empty by the time anything of the model's runs.
+It starts in isolated mode with a JSON line on standard input that contains a nonce. Reports, each with the nonce before
+it, go to a duplicate of standard output that no child process inherits; all other output goes to standard error. The
+code under test is imported into another process (`code_worker`), which can neither inspect this one nor read the hidden
+tests: they are held in memory, and their files are empty before any code of the model runs.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _CAPABILITY_VERSION = 0x20080522
 _PRYING = (16, 17, 19, 21, 39, 40)
-"""Capabilities that reach into other processes: modules, raw I/O, ptrace, administration, BPF, checkpoints."""
+"""Capabilities that give access to other processes: modules, raw I/O, ptrace, administration, BPF, checkpoints."""
 
 
 class Channel:
     """Writes the reports."""
 
     def __init__(self, nonce: str) -> None:
-        """Take standard output away from everything else."""
+        """Reserve standard output for reports."""
         self._nonce = nonce.encode()
         self._out = os.dup(1)
         os.dup2(2, 1)
 
     def send(self, **report: Any) -> None:
-        """Write one report as a line of its own."""
+        """Write one report as a separate line."""
         os.write(self._out, b"%s %s\n" % (self._nonce, json.dumps(report).encode()))
 
     def test(self, name: str, outcome: str, message: object = "") -> None:
@@ -50,7 +50,7 @@ class Channel:
 
 
 class Result(unittest.TestResult):
-    """Passes on what unittest finds; a test with failing sub-tests has failed."""
+    """Reports results of unittest; a test with failing sub-tests has failed."""
 
     def __init__(self, channel: Channel) -> None:
         """Report to a channel."""
@@ -80,7 +80,7 @@ class Result(unittest.TestResult):
             self._outcomes[test.id()] = ("failed", f"{subtest._subDescription()}: {err[1]}")  # type: ignore[attr-defined]  # noqa: SLF001 - unittest has no public way
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
-        """Report the test as soon as it is over, so that a later crash does not lose it."""
+        """Report the test as soon as it ends, so that a later crash does not lose the result."""
         super().stopTest(test)
         self._channel.test(test.id(), *self._outcomes.get(test.id(), ("failed", "no result")))
 
@@ -102,7 +102,7 @@ def _flat(suite: unittest.TestSuite) -> list[unittest.TestCase]:
 
 
 class PytestReporter:
-    """A pytest plugin that passes on what pytest finds."""
+    """A pytest plugin that reports results of pytest."""
 
     def __init__(self, channel: Channel, hidden: Hidden) -> None:
         """Report to a channel."""
@@ -110,7 +110,7 @@ class PytestReporter:
         self._hidden = hidden
 
     def pytest_configure(self) -> None:
-        """Stay the first to be asked for hidden modules: pytest's own importer would read the emptied files."""
+        """Stay the first importer of hidden modules: pytest's importer would read the emptied files."""
         sys.meta_path.remove(self._hidden)
         sys.meta_path.insert(0, self._hidden)
 
@@ -124,13 +124,13 @@ class PytestReporter:
         self._channel.send(collected=[item.nodeid for item in session.items])
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Report a test; trouble in its fixtures counts as failed, also after it has passed."""
+        """Report a test; an error in a fixture counts as failed, even after the test has passed."""
         if report.when == "call" or not report.passed:
             self._channel.test(report.nodeid, report.outcome, report.longrepr if report.failed else "")
 
 
 def run_pytest(channel: Channel, hidden: Hidden, tests: Path) -> None:
-    """Run test files with pytest, deaf to every configuration but the hidden files' own."""
+    """Run test files with pytest; only the configuration in the hidden files is used."""
     import pytest
 
     settings = tests / "pytest.ini"
@@ -150,7 +150,7 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self._sources = {path: path.read_bytes() for path in sorted(root.rglob("*.py"))}
 
     def check(self) -> str:
-        """Return what is wrong with the first file that is no Python, or an empty text."""
+        """Return the error of the first file that is not valid Python, or ""."""
         for path, source in self._sources.items():
             try:
                 compile(source, path.name, "exec")
@@ -159,12 +159,12 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return ""
 
     def empty(self) -> None:
-        """Leave nothing to be read on the disk."""
+        """Empty the files on the disk."""
         for path in self._sources:
             path.write_bytes(b"")
 
     def tests(self) -> list[Path]:
-        """Return the files that hold tests."""
+        """Return the files with tests."""
         return [path for path in self._sources if path.name.startswith("test_")]
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
@@ -198,7 +198,7 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def harden() -> None:
-    """Let no other process look into this one, through /proc for instance, not even one of root's that it starts."""
+    """Prevent other processes, even root's children of this one, from inspecting it, for example through /proc."""
     libc = ctypes.CDLL(None)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then the same for the upper half
@@ -214,7 +214,7 @@ def harden() -> None:
 def main() -> None:
     """Read the request, run the tests, report."""
     request = json.loads(sys.stdin.buffer.readline())
-    # What was read could be read again by a child that inherits it, if it is a file.
+    # If standard input is a file, a child that inherits it could read it again.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     channel = Channel(request["nonce"])
     if request["runner"] == "pytest" and importlib.util.find_spec("pytest") is None:
@@ -228,12 +228,12 @@ def main() -> None:
     try:
         os.chdir(request["workspace"])
     except OSError as error:
-        channel.send(hopeless=f"the workspace cannot be entered: {error}")
+        channel.send(hopeless=f"cannot enter the workspace: {error}")
         return
     apart = Apart(request["program"], request["import_paths"])
     if request["imports"] == "apart":
         hidden.empty()
-        # Behind the standard library: a file of the model's cannot take the place of `unittest` or `json`.
+        # After the standard library, so that a file of the model cannot replace `unittest` or `json`.
         sys.meta_path.append(apart)
     else:
         sys.path += request["import_paths"]

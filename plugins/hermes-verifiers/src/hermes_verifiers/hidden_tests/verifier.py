@@ -1,4 +1,4 @@
-"""Hidden tests, written into a private directory after the rollout and run there."""
+"""The verifier `pytest`: writes hidden tests into a private directory after the rollout and runs them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _START: Final = "from hermes_verifiers.hidden_tests.suite_runner import main; sy
 
 @dataclass
 class _Outcomes:
-    """What the runner reported, by test name."""
+    """The runner's reports, by test name."""
 
     names: list[str] = field(default_factory=list)
     passed: dict[str, bool] = field(default_factory=dict)
@@ -66,16 +66,16 @@ class HiddenTestsVerifier:
 
     The tests run in the workspace, by an interpreter in isolated mode: no `conftest.py`, `pytest.ini`,
     `sitecustomize.py` or PYTHONPATH of the workspace is read, and modules of the workspace can be imported but cannot
-    take the place of the standard library. A test that was announced and never reported has failed, a skipped one has
-    not passed. When a test named in `required` has not passed the score is 0.
+    replace the standard library. A test that was announced but never reported has failed; a skipped one has not passed.
+    If a test named in `required` has not passed, the score is 0.
     """
 
     class Options(ProtectedOptions):
-        """`files` maps names to contents; those called `test_*.py` are run, others are there to be imported.
+        """`files` maps names to contents; those called `test_*.py` are run, others can be imported.
 
-        `weights` and `required` go by a test's last name (`test_sum`). `import_paths` are relative to the workspace.
-        Modules found there are imported into a process of their own; `imports: "inside"` puts them into the judge's,
-        for tests that need what cannot cross (coroutines, subclasses), at the price that they can forge the result.
+        `weights` and `required` use a test's last name (`test_sum`). `import_paths` are relative to the workspace.
+        Modules there are imported into a separate process; `imports: "inside"` imports them into the judge's process,
+        for tests with objects that cannot be sent (coroutines, subclasses). They can then forge the result.
         """
 
         files: dict[str, str] = Field(min_length=1)
@@ -93,31 +93,33 @@ class HiddenTestsVerifier:
         def _stay_inside(cls, files: dict[str, str]) -> dict[str, str]:
             for name in files:
                 if posixpath.isabs(name) or ".." in name.split("/"):
-                    raise ValueError(f"hidden file {name!r}: wanted a relative path without '..'")
+                    raise ValueError(f"hidden file {name!r}: expected a relative path without '..'")
             return files
 
         @model_validator(mode="after")
         def _has_tests(self) -> Self:
             if not any(posixpath.basename(name).startswith("test_") and name.endswith(".py") for name in self.files):
-                raise ValueError(f"no hidden file is called test_*.py, found {', '.join(sorted(self.files))}")
+                raise ValueError(f"expected a hidden file called test_*.py, got {', '.join(sorted(self.files))}")
             return self
 
         @model_validator(mode="after")
         def _names_exist(self) -> Self:
             words = {word for text in self.files.values() for word in re.findall(r"\w+", text)}
             if unknown := sorted({*self.weights, *self.required} - words):
-                raise ValueError(f"'weights' or 'required' name the test {unknown[0]!r}, which no hidden file has")
+                raise ValueError(
+                    f"'weights' or 'required' name the test {unknown[0]!r}, but no hidden file contains it"
+                )
             return self
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def protected(self) -> list[str]:
-        """Name what the model must leave alone."""
+        """Name the paths that the model must not change."""
         return self._options.protected
 
     async def score(self, result: AgentResult, context: Any) -> Score:
-        """Run the hidden tests and count."""
+        """Run the hidden tests and compute the score."""
         del result
         nonce = new_nonce()
         async with open_room(context.sandbox) as room:
@@ -178,5 +180,5 @@ class HiddenTestsVerifier:
 
 
 def _short(name: str) -> str:
-    """Return a test's own name: `m.Case.test_a` and `m.py::test_a[1]` both give `test_a`."""
+    """Return a test's short name: `m.Case.test_a` and `m.py::test_a[1]` both give `test_a`."""
     return name.rpartition("::")[2].partition("[")[0].rpartition(".")[2]

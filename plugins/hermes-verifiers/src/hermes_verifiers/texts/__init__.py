@@ -1,1 +1,1 @@
-"""Verifiers that compare the final answer or a file with what it should say."""
+"""Verifiers that compare the final answer or a file with an expected text."""

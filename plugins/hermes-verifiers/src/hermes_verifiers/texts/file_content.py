@@ -1,4 +1,4 @@
-"""What files must hold."""
+"""The verifier `file_content`: conditions on files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CONDITIONS = ("equals", "contains", "not_contains", "regex", "sha256", "absent"
 
 
 class FileCheck(StrictOptions):
-    """Conditions on one path, all of which must hold; a list needs every entry.
+    """Conditions on one path; all must hold, and all entries of a list.
 
-    `strip` compares without surrounding white space, `collapse_whitespace` takes any run of white space as one blank.
+    `strip` ignores surrounding white space, `collapse_whitespace` treats any run of white space as one space.
     """
 
     path: str
@@ -47,27 +47,27 @@ class FileCheck(StrictOptions):
         if not given:
             raise ValueError(f"file check {self.path!r} has no condition; give one of {', '.join(_CONDITIONS)}")
         if self.absent and given != ["absent"]:
-            raise ValueError(f"file check {self.path!r}: 'absent' goes with no other condition")
+            raise ValueError(f"file check {self.path!r}: 'absent' cannot be combined with other conditions")
         return self
 
     @property
     def form(self) -> TextForm:
-        """How its texts are compared."""
+        """How to compare its texts."""
         return TextForm(self.strip, self.collapse_whitespace, self.ignore_case)
 
     @property
     def needs_text(self) -> bool:
-        """Whether it looks at more than the bytes."""
+        """Whether it needs more than the bytes."""
         return any(condition is not None for condition in (self.equals, self.contains, self.not_contains, self.regex))
 
     def holds(self, found: Found, text: str) -> bool:
-        """Tell whether the file is as wanted, but for `regex`; `text` is what it holds, in the check's form."""
+        """Tell whether the file satisfies the conditions except `regex`; `text` is its content in the check's form."""
         if self.absent:
             return found.is_absent
         return found.data is not None and self._digest_fits(found.data) and self._text_fits(text)
 
     def searches(self, text: str) -> list[Search]:
-        """Return the searches that must match as well; they are not made here, as the text is the model's."""
+        """Return the searches that must also match; they run elsewhere, because the text comes from the model."""
         flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
         return [Search(pattern, text, flags) for pattern in _as_list(self.regex)]
 
@@ -86,8 +86,8 @@ class FileCheck(StrictOptions):
 class FileContentVerifier:
     """Reads each path once, raw, and scores the weighted share of checks that hold.
 
-    A path relative to the workspace that a symlink leads out of it fails its check. Files on which the patterns take
-    more than `timeout` seconds of processor time score 0 as a whole: the model wrote them.
+    A relative path that leads out of the workspace through a symlink fails its check. If the patterns take more than
+    `timeout` seconds of processor time, the score is 0, because the model wrote the files.
     """
 
     class Options(StrictOptions):
@@ -114,7 +114,7 @@ class FileContentVerifier:
         return Score(value=value, parts=parts, detail=_explanation(parts, found))
 
     async def _values(self, found: dict[str, Found]) -> list[float]:
-        """Score each check; those that hold so far have their patterns searched, all in one child process."""
+        """Score each check; for checks that hold so far, search their patterns, all in one child process."""
         searches = await asyncio.to_thread(self._compare, found)
         asked = [search for some in searches for search in some or ()]
         spans = iter(await search_all(asked, timeout=self._timeout))
@@ -123,7 +123,7 @@ class FileContentVerifier:
         ]
 
     def _compare(self, found: dict[str, Found]) -> list[list[Search] | None]:
-        """Return what remains to be searched for each check, None where it has failed; each text is made once."""
+        """Return the remaining searches of each check, None if it has failed; each text is created once."""
         texts: dict[tuple[str, TextForm], str] = {}
         searches: list[list[Search] | None] = []
         for check in self._checks:

@@ -1,4 +1,4 @@
-"""JSON that must satisfy a schema."""
+"""The verifier `json_schema`: JSON that must satisfy a schema."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hermes_verifiers.texts.patterns import Exhausted, PatternSeconds, validate
 class JsonSchemaVerifier:
     """Parses the final answer (whole, or its last fenced block) or a file, and validates it.
 
-    `parsed` is the credit for JSON that does not satisfy the schema. References to other documents are not fetched.
-    A text that takes more than `timeout` seconds of processor time scores 0: the model chose it.
+    `parsed` is the credit for JSON that does not satisfy the schema. References to other documents are not fetched. A
+    text that takes more than `timeout` seconds of processor time scores 0, because the model wrote it.
     """
 
     class Options(SubjectOptions):

@@ -1,4 +1,4 @@
-"""The text that is judged: the model's final answer, or a file it left."""
+"""Read the text to judge: the model's final answer, or a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SubjectOptions(StrictOptions):
     max_chars: int = Field(default=100_000, ge=1, le=MAX_BYTES)
 
     async def subject(self, result: AgentResult, context: Any) -> tuple[str, str]:
-        """Return the text and, if there is none, why."""
+        """Return the text, or why there is none."""
         if self.file is None:
             problem = "" if result.final_response else "there is no final answer"
             return result.final_response[: self.max_chars], problem

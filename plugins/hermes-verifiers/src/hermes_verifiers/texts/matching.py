@@ -20,11 +20,11 @@ _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 class ExactMatchVerifier:
     """Compares with the expected text, or with any of several.
 
-    By `lines`, the score is the share of the expected lines that stand at their place, 1.0 only if nothing else does.
+    By `lines`, the score is the share of expected lines at their place, 1.0 only if there are no other lines.
     """
 
     class Options(SubjectOptions):
-        """How texts are made comparable, and what is expected."""
+        """The expected texts, and how to normalise texts."""
 
         expected: str | list[str]
         by: Literal["whole", "lines"] = "whole"
@@ -36,7 +36,7 @@ class ExactMatchVerifier:
         @classmethod
         def _not_empty(cls, value: str | list[str]) -> str | list[str]:
             if not value or not all(value):
-                raise ValueError("an empty expected text would be matched by no answer at all")
+                raise ValueError("expected a text that is not empty: a missing answer would match an empty one")
             return value
 
     def __init__(self, options: Options) -> None:
@@ -70,9 +70,10 @@ class ExactMatchVerifier:
 
 
 class RegexMatchVerifier:
-    """Searches patterns; the score is the weighted share that is found (or, where `absent`, is not found).
+    """Searches patterns; the score is the weighted share that is found (or, with `absent`, not found).
 
-    A text on which the patterns take more than `timeout` seconds of processor time scores 0: the model chose it.
+    If the patterns take more than `timeout` seconds of processor time, the score is 0, because the model wrote the
+    text.
     """
 
     class Options(SubjectOptions):
@@ -127,12 +128,12 @@ class RegexMatchVerifier:
 class NumericMatchVerifier:
     """Compares a number: the group `number` (or the whole match) of the last match of `pattern`.
 
-    Within `tolerance` (absolute) or `relative_tolerance` the score is 1.0; from there it falls in a straight line to
-    0.0 at `zero_at` (absolute difference), or is 0.0 at once if that is not given.
+    Within `tolerance` (absolute) or `relative_tolerance` the score is 1.0; beyond that it falls linearly to 0.0 at
+    `zero_at` (absolute difference), or is 0.0 without `zero_at`.
     """
 
     class Options(SubjectOptions):
-        """The expected number and how near is near enough."""
+        """The expected number and the tolerances."""
 
         expected: float = Field(allow_inf_nan=False)
         tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -143,7 +144,7 @@ class NumericMatchVerifier:
 
         @property
         def full_within(self) -> float:
-            """Largest difference that still scores full."""
+            """The largest difference that still scores full."""
             return max(self.tolerance, self.relative_tolerance * abs(self.expected))
 
     def __init__(self, options: Options) -> None:

@@ -1,4 +1,4 @@
-"""Files that a model wrote as texts to compare, made a slice at a time: one step on a whole file holds every thread."""
+"""Normalise files of a model for comparison, slice by slice: one step on a whole file would block all threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SLICE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """What of a text counts: white space around it, how much of it in between, upper and lower case."""
+    """Which differences count: surrounding white space, runs of white space, upper and lower case."""
 
     strip: bool
     collapse_whitespace: bool
@@ -23,7 +23,7 @@ class TextForm:
         return self._join(text[at : at + _SLICE] for at in range(0, len(text), _SLICE))
 
     def of_bytes(self, data: bytes) -> str:
-        """Return a file's text in this form; what is not UTF-8 is replaced."""
+        """Return a file's text in this form; bytes that are not UTF-8 are replaced."""
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         ends = range(_SLICE, len(data) + _SLICE, _SLICE)
         return self._join(decode(data[end - _SLICE : end], end >= len(data)) for end in ends)
@@ -35,7 +35,7 @@ class TextForm:
 
 
 def _with_newlines(slices: Iterable[str]) -> Iterator[str]:
-    held = ""  # the first half of a "\r\n", as far as one can tell
+    held = ""  # possibly the first half of a "\r\n"
     for piece in slices:
         text = held + piece
         held = "\r" if text.endswith("\r") else ""
@@ -46,7 +46,7 @@ def _with_newlines(slices: Iterable[str]) -> Iterator[str]:
 def _collapse(slices: Iterable[str]) -> Iterator[str]:
     before = ""
     for piece in slices:
-        # Between two characters, so that white space at the ends stays and can be joined to what is beside it.
+        # Between two characters, so that white space at the ends stays and can be joined to its neighbours.
         text = " ".join(f"|{piece}|".split())[1:-1]
         text = text.removeprefix(" ") if before == " " else text
         before = text[-1:] or before

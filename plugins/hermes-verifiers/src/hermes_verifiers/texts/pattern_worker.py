@@ -1,6 +1,6 @@
-"""The program that matches and validates what a model wrote, run by `patterns` as a child process.
+"""The program that matches and validates text of a model; `patterns` runs it as a child process.
 
-It is run by its path without `site`, so that it starts fast: only the standard library is imported at the top.
+It runs by its path without `site`, so that it starts fast: only the standard library is imported at the top.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def main() -> int:
 
 
 def _bound(*, cpu_seconds: float, memory: int) -> None:
-    """Have the kernel end this process; nothing that runs in Python could interrupt `re`.
+    """Let the kernel end this process, because Python code cannot interrupt `re`.
 
-    The time is processor time: a busy machine takes none of it away from an honest answer.
+    The limit is processor time, so a busy machine does not shorten it.
     """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
@@ -65,7 +65,7 @@ def _span(mode: str, pattern: re.Pattern[str], text: str) -> tuple[int, int] | N
 
 
 def _validate(request: dict[str, Any]) -> dict[str, Any]:
-    """Parse the text and list the first errors; a `problem` says why there is no JSON."""
+    """Parse the text and list the first errors; a `problem` says why the text is not JSON."""
     sys.path[:] = request["path"]
     from jsonschema import Draft202012Validator
     from referencing import Registry
@@ -79,7 +79,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    """Parse the text itself, else its last fenced block."""
+    """Parse the text, or else its last fenced block."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:

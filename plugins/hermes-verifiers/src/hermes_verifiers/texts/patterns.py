@@ -1,7 +1,7 @@
-"""Regular expressions on text that a model wrote, in a child process that can be stopped.
+"""Run regular expressions on text of a model in a child process that can be stopped.
 
-A pattern like `(a+)+$` takes exponential time on a text made for it, and `re` lets nothing else in the process run
-meanwhile: no other rollout, no timeout, no Ctrl-C. In a child it costs its processor time and nothing else.
+A pattern like `(a+)+$` takes exponential time on certain texts, and `re` blocks the whole process meanwhile: other
+rollouts, timeouts, Ctrl-C. In a child process it costs only processor time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PROGRAM: Final = str(Path(__file__).with_name("pattern_worker.py"))
 
 
 class Exhausted(Exception):  # noqa: N818 - not an error: the text is scored low
-    """The text took more time or memory than it may; as the model chose the text, this is a score of 0."""
+    """The text exceeded the limit of time or memory. The score is 0, because the model wrote the text."""
 
 
 class Search(NamedTuple):
-    """One pattern on one text; the mode `last` finds the last match."""
+    """One pattern and one text; the mode `last` finds the last match."""
 
     pattern: str
     text: str
@@ -40,10 +40,10 @@ class Search(NamedTuple):
 
 
 async def search_all(searches: Sequence[Search], *, timeout: float) -> list[tuple[int, int] | None]:
-    """Return where each search matched (its group `number`, if the pattern has one), in one child for all of them.
+    """Run all searches in one child process; return where each matched (its group `number`, if it has one).
 
     Raises:
-        Exhausted: all of them together took more than `timeout` seconds of processor time.
+        Exhausted: all searches together took more than `timeout` seconds of processor time.
     """
     if not searches:
         return []
@@ -55,7 +55,7 @@ async def search_all(searches: Sequence[Search], *, timeout: float) -> list[tupl
 
 
 async def validate(text: str, schema: dict[str, Any], *, timeout: float) -> tuple[list[str], str]:
-    """Return a JSON text's first errors against a schema and, if it is no JSON, why.
+    """Return a JSON text's first schema errors, or why it is not JSON.
 
     Raises:
         Exhausted: this took more than `timeout` seconds of processor time.
@@ -80,10 +80,10 @@ async def _in_child(request: dict[str, Any], *, timeout: float, what: str) -> An
 
 
 async def _run(data: bytes) -> tuple[int, bytes, bytes]:
-    """Run the child program to its end; whoever cancels this kills it."""
+    """Run the child program to its end; cancelling this kills it."""
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-I", "-S", _PROGRAM)
-    # A session of its own: a Ctrl-C in the terminal is for the run, which may let this rollout finish.
+    # A separate session: Ctrl-C in the terminal is meant for the run, which may let this rollout finish.
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
     )

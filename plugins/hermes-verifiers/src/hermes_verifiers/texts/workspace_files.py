@@ -1,4 +1,4 @@
-"""Reading what the model left, without being led elsewhere by a symlink, a pipe or a huge file."""
+"""Read the model's files safely: symlinks out of the workspace, pipes and huge files are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BYTES: Final = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file's bytes, or why there are none."""
+    """A file's bytes, or why it cannot be read."""
 
     data: bytes | None
     problem: str = ""
@@ -22,7 +22,7 @@ class Found:
 
 
 async def read_untrusted(sandbox: Sandbox, path: str, *, max_bytes: int = MAX_BYTES) -> Found:
-    """Read a regular file; a relative path that leads out of the workspace counts as a problem, not as its target."""
+    """Read a regular file; a relative path that leads out of the workspace is a problem."""
     resolved = await _resolve(sandbox, path)
     if resolved is None:
         return Found(None, f"{path} leads out of the workspace", is_absent=False)
@@ -32,7 +32,7 @@ async def read_untrusted(sandbox: Sandbox, path: str, *, max_bytes: int = MAX_BY
             return Found(None, f"{path} is a {stat.kind}, not a file")
         if stat.size > max_bytes:
             return Found(None, f"{path} has {stat.size} bytes, more than {max_bytes}")
-        # One that grows meanwhile, or whose size was made up, is read no further.
+        # A file that grows meanwhile, or has a false size, is read no further.
         data = await sandbox.read_file(resolved, length=max_bytes + 1)
         too_long = f"{path} has more than {max_bytes} bytes"
         return Found(data) if len(data) <= max_bytes else Found(None, too_long)
@@ -43,7 +43,7 @@ async def read_untrusted(sandbox: Sandbox, path: str, *, max_bytes: int = MAX_BY
 
 
 async def _resolve(sandbox: Sandbox, path: str) -> str | None:
-    """Return where a path leads, None if that is neither in the workspace nor what the task itself named."""
+    """Return where a path leads, None if that is neither in the workspace nor a path that the task named."""
     workspace, target = sandbox.workspace, posixpath.join(sandbox.workspace, path)
     where = await _follow(sandbox, [workspace, target])
     if where is None:
@@ -63,6 +63,6 @@ async def _follow(sandbox: Sandbox, paths: list[str]) -> list[str] | None:
 
 
 async def _is_link(sandbox: Sandbox, path: str) -> bool:
-    """Tell whether a path that leads nowhere is a dangling symlink."""
+    """Tell whether a path without a target is a dangling symlink."""
     done = await sandbox.exec(f"[ -L {shlex.quote(posixpath.join(sandbox.workspace, path))} ]", timeout=30, cwd="/")
     return done.exit_code == 0
