@@ -1,4 +1,4 @@
-"""What fails in a suite says what it compared: pytest rewrites the assertions of all modules, at every depth."""
+"""Failures in a suite show the compared values: pytest rewrites the assertions of all modules, at every depth."""
 
 from __future__ import annotations
 

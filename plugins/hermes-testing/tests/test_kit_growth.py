@@ -1,4 +1,4 @@
-"""How the parser suite measures time: it tells growth from a busy machine. The time here is a made-up one."""
+"""How the parser suite measures time: it distinguishes growth from a busy machine. The clock is simulated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = DOUBLING**3
 
 
 class Machine:
-    """A clock, and work that makes it go: `speeds` are those of one moment after the other, over and over."""
+    """A clock, and work that advances it: `speeds` are the speeds of consecutive moments, in a loop."""
 
     def __init__(self, speeds=(1.0,), moment=0.004):
         self.now = 0.0
@@ -25,7 +25,7 @@ class Machine:
         return self.now
 
     def work(self, seconds):
-        """Take as long as the machine's speed makes of so many seconds."""
+        """Advance the clock by this many seconds at the machine's current speed."""
         while seconds > 0:
             if self.left <= 0:
                 self.left, self.speed = self.moment, next(self.speeds)
@@ -45,7 +45,7 @@ def test_quadratic_work_grows_with_the_square():
     assert Machine().growth(2) == pytest.approx(FOLD**2)
 
 
-# One quiet moment among slow ones: what a small text fits into and a large one does not.
+# One quiet moment among slow ones: a small text fits into it, a large one does not.
 BUSY = (1.0, *[0.45] * 12)
 
 

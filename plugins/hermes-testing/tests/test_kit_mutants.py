@@ -1,6 +1,5 @@
-"""The suites can fail: each broken component is caught by exactly the tests that are named beside it.
-
-Every file of `mutants/` is run by a pytest of its own with a stranger's settings (pytest-asyncio in strict mode).
+"""The suites can fail: exactly the named tests catch each broken component. A separate pytest runs every file of
+`mutants/` with a third party's settings (pytest-asyncio in strict mode).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BY_CHANCE = {
     "test_any_arguments_arrive_unchanged",
     "test_any_mixture_of_marks_does_not_raise",
 }
-"""They may catch a mutant beside its named tests, depending on the examples that are drawn."""
+"""They may catch a mutant in addition to its named tests, depending on the drawn examples."""
 
 # A whole pytest runs within each test, on machines that may be busy.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -95,7 +94,7 @@ def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
 ENGINE_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("engine_*_mutants.py"))
 BACKEND_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("backend_*_mutants.py"))
 SAMPLE = 1 if os.environ.get("HERMES_KIT_MUTANTS") == "all" else 6
-"""A broken backend or engine runs the tests that must fail and every so manieth other, drawn by the names of both."""
+"""A broken backend or engine runs the tests that must fail and every Nth other, chosen by the names of both."""
 
 
 def drawn(kind):
@@ -104,7 +103,7 @@ def drawn(kind):
     # Every broken engine has the whole suite, which plays whole runs.
     sample = SAMPLE if SAMPLE == 1 or kind in BACKEND_PARTS else 4 * SAMPLE
     for name, mutant in mutants(kind).items():
-        # An attack that a mutant must not run is None in it.
+        # Attacks that a mutant must not run are None in its class.
         tests = {test for test in dir(mutant) if test.startswith("test_") and getattr(mutant, test)}
         assert mutant.caught_by <= tests, f"{name} names tests that its part of the suite does not have"
         others = {test for test in tests if zlib.crc32(f"{name} {test}".encode()) % sample == 0}

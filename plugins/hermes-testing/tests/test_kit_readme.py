@@ -1,4 +1,4 @@
-"""The README names every behaviour that backends and engines are tested for. To write the lists anew, run this file."""
+"""The README names every tested behaviour of backends and engines. To rewrite the lists, run this file."""
 
 from __future__ import annotations
 

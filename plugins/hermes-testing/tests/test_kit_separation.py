@@ -1,4 +1,4 @@
-"""Before an attack a sandbox shows that nothing of this machine is in its reach; what shows nothing is refused."""
+"""Before an attack a sandbox must show that it cannot reach this machine; an inconclusive look is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def here(tmp_path):
 
 
 class Edited:
-    """A sandbox without separation that tells something else: each line that `said` names, and what it sees."""
+    """A sandbox without separation that lies: in each line that `said` names, and about what it sees."""
 
     def __init__(self, inner, said, sees=lambda own, _foreign: own, **fields):
         self.inner, self.said, self.sees, self.fields = inner, said, sees, fields
@@ -78,7 +78,7 @@ async def test_what_shows_too_little_is_refused(here, spoilt, reason):
 
 
 class WithoutPrograms:
-    """A sandbox that lacks what it would be looked at with."""
+    """A sandbox without the programs for the look."""
 
     def __init__(self, inner, before):
         self.inner, self.before = inner, before

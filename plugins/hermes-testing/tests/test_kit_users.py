@@ -1,4 +1,4 @@
-"""Which user ids tests get: free ones, or such that no process can become; in no case an error while collecting."""
+"""Which user ids tests get: unused ones, or ids that no process can become; never an error during collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BECOME = "import os, sys; os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]
 
 @pytest.fixture
 def quiet_machine(monkeypatch):
-    """A machine on which nobody has ids but root."""
+    """A machine where only root has ids."""
     monkeypatch.setattr(users, "_ids_of_processes", lambda: {range(1)})
     monkeypatch.setattr(users, "_subordinate_ids", lambda _name: [])
     monkeypatch.setattr(users, "_has_a_name", lambda number: number == 0)
@@ -44,7 +44,7 @@ def test_each_call_gets_users_of_its_own():
     ],
 )
 def test_lines_that_join_are_one_range(name, end):
-    """A user namespace of an ordinary user with subordinate ids has one line for itself and one for those."""
+    """A user namespace of an ordinary user with subordinate ids has one line for itself and one for them."""
     for maps in ((name, EVERY_ID), (EVERY_ID, name)):
         first = free_users(maps=maps)
         assert min(end // 2, 2_001_000_000) <= first
@@ -88,7 +88,7 @@ def test_a_number_with_a_name_is_no_answer(monkeypatch):
 
 @pytest.mark.parametrize("number", [free_users(maps=(ONLY_ROOT, ONLY_ROOT)), TOO_HIGH])
 def test_becoming_nobody_fails(number):
-    """In a namespace of root alone, where the machine lets us make one; elsewhere for the number that is none."""
+    """In a namespace with only root, if the machine allows one; elsewhere for the invalid number."""
     unshare = ["unshare", "--user", "--map-root-user"]
     if number < TOO_HIGH and subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no user namespaces here")
@@ -99,7 +99,7 @@ def test_becoming_nobody_fails(number):
 
 
 def test_a_namespace_of_root_alone_can_be_asked():
-    """As `make test` does there while it collects; it needs no root."""
+    """As `make test` does there during collection; it needs no root."""
     code = "from hermes_testing.users import free_users; print(free_users())"
     argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code]
     done = subprocess.run(argv, capture_output=True, check=False, env=dict(os.environ))

@@ -1,4 +1,4 @@
-"""How the kit waits and measures: a busy machine changes no verdict, and a defect is seen on any."""
+"""How the kit waits and measures: a busy machine changes no verdict, and a defect is found on any machine."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_blocked_loop_is_a_stall_however_it_is_blocked():
 
 
 async def test_time_without_a_processor_is_no_stall(monkeypatch):
-    """As the kernel tells it, of each thread; here it says so of a second in which the loop was blocked."""
+    """Times as the kernel reports them for each thread; here for a second in which the loop was blocked."""
     own = str(threading.get_native_id())
     waits = {own: 3.0, "worker": 5.0, "another": 1.0}
     monkeypatch.setattr(watching, "_waits_for_a_processor", lambda: dict(waits))
@@ -138,7 +138,7 @@ async def test_time_without_a_processor_is_no_stall(monkeypatch):
 
     assert (await longest_stall(block(**{own: 30.0})))[1] < 0.5
     assert (await longest_stall(block(worker=30.0, started_since=1.0)))[1] < 0.5
-    # Those who wait at the same time hold the loop up no longer than one of them.
+    # Several concurrent waiters delay the loop no longer than one.
     assert (await longest_stall(block(worker=0.4, another=0.4, started_since=0.4)))[1] > 0.5
     assert (await longest_stall(block()))[1] > 0.9
 
@@ -158,7 +158,7 @@ def test_the_kernel_is_asked_for_every_thread():
 
 @pytest.mark.parametrize("lost", [0.0, 8.0])
 async def test_the_time_of_one_thing_is_that_of_several_of_another(monkeypatch, lost):
-    """Also where every four seconds of work cost so many in which another program has the processor."""
+    """Even if another program gets the processor for this many seconds per four seconds of work."""
     worked = 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: worked + lost * (worked // 4))
 

@@ -6,7 +6,7 @@
         plugin = "my_package.plugin"
         component = "my_backend"
 
-Names are imported on first use, after pytest was told to rewrite the suites' assertions.
+Names are imported on first use, after pytest has been set to rewrite the suites' assertions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from hermes_core.lazy import lazy_exports
 
-# Must come before the suites are imported, or a failing assertion would show no values.
+# Must run before the suites are imported; otherwise a failing assertion would show no values.
 pytest.register_assert_rewrite("hermes_testing.suites")
 
 TYPE_CHECKING = False

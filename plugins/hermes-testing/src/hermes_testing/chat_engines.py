@@ -1,4 +1,4 @@
-"""How the common chat servers treat tools in a request: what they refuse, and what they show to the model."""
+"""How common chat servers treat tools in a request: which requests they refuse, and what they show to the model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _KNOWN_TO_TRANSFORMERS: Final = frozenset({"model", "messages", "tools", "tool_c
 
 
 def refusal_of(engine: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
-    """Return the status and the error with which an engine that parses no calls refuses a request, None if it takes it.
+    """Return the status and error with which an engine without a tool parser refuses a request, None if it accepts it.
 
-    Engines: `vllm`, `vllm-excluding` (with --exclude-tools-when-tool-choice-none), `sglang`, `transformers`, `plain`
-    (a template without tools), `uncounted` (no usage); any other takes and shows everything.
+    Engines: `vllm`, `vllm-excluding` (with --exclude-tools-when-tool-choice-none), `sglang`, `transformers`, `plain` (a
+    template without tools), `uncounted` (no usage); any other accepts and shows everything.
     """
     if engine.startswith("vllm") and body.get("tools") and body.get("tool_choice", "auto") == "auto":
         return 400, {"error": {"message": _NO_PARSER, "type": "BadRequestError", "code": 400}}
@@ -24,7 +24,7 @@ def refusal_of(engine: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any
 
 
 def usage_of(engine: str, body: Mapping[str, Any]) -> dict[str, int]:
-    """Return what an engine counts for a request: tools are tokens of the prompt where the model is shown them."""
+    """Return the token counts of an engine for a request: tools are tokens of the prompt if the model sees them."""
     if engine == "uncounted":
         return {}
     is_hidden = engine == "plain" or (engine in {"sglang", "vllm-excluding"} and body.get("tool_choice") == "none")

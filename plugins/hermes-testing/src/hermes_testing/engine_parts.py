@@ -1,4 +1,4 @@
-"""The tool and the verifier that play along in the suite of engines."""
+"""The tool and the verifier for the suite of engines."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from hermes_core.contracts.tool import ToolResult
 from hermes_core.contracts.verifier import Score
 
 RAISES: Final = "the verifier shall raise"
-"""An answer that the verifier cannot stand."""
+"""An answer that makes the verifier raise."""
 
 
 class Where:
-    """Says which process plays, and on which machine."""
+    """Returns the process and the machine that run the rollout."""
 
     async def call(self, arguments: Mapping[str, Any], context: Any) -> ToolResult:
-        """Answer with `pid` and `host`."""
+        """Return `pid` and `host`."""
         del arguments, context
         return ToolResult(content=json.dumps({"pid": os.getpid(), "host": platform.node()}))
 
 
 class Answer:
-    """Scores by the answer's text alone, with a part that no rounding leaves as it is."""
+    """Scores by the answer's text only, with a part that any rounding would change."""
 
     async def score(self, result: AgentResult, context: Any) -> Score:
-        """Give 1.0 for what begins with "answer", 0.25 for the rest."""
+        """Return 1.0 for answers that begin with "answer", 0.25 for others."""
         del context
         text = result.final_response
         if text == RAISES:

@@ -1,4 +1,7 @@
-"""What the suite of engines brings along: a tool that says who plays, and a verifier. Workers load it by its name."""
+"""The plugin of the engine suite: a tool that names the process of a rollout, and a verifier.
+
+Workers load it by name.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ def hermes_tools() -> list[ToolSpec]:
     return [
         ToolSpec(
             name=WHERE,
-            summary="Says which process plays.",
+            summary="Names the process of the rollout.",
             target="hermes_testing.engine_parts:Where",
             toolset=TOOLSET,
-            description="Say which process plays this rollout.",
+            description="Name the process that runs this rollout.",
             parameters={"type": "object", "properties": {}, "additionalProperties": False},
             needs_sandbox=False,
             side_effects="none",

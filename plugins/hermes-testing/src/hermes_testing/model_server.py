@@ -1,4 +1,4 @@
-"""A chat server on this machine that plays what a task's prompt says, and holds answers until it is told to let go."""
+"""A scripted chat server: it replies as a task's prompt says, and holds replies until they are released."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 Step = Mapping[str, Any]
-"""One answer of the model: `say`, or `tool` with `arguments`; `hold` until released; `status` the first `times`."""
+"""One reply of the model: `say`, or `tool` with `arguments`; `hold` until released; `status` the first `times`."""
 MODEL: Final = "conformance"
 
 
 def say(text: str, **how: Any) -> Step:
-    """Answer with a text, which ends the rollout."""
+    """Reply with a text, which ends the rollout."""
     return {"say": text, **how}
 
 
@@ -30,10 +30,10 @@ def call(tool: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> S
 
 
 class ModelServer:
-    """What it was asked, and by whom; `held` counts the answers that wait, by task.
+    """The requests it got, and from which rollouts; `held` counts the waiting replies by task.
 
-    A prompt is a JSON object: `task`, and `steps`, of which the one is played that the number of the answers before
-    says, the last one for ever.
+    A prompt is a JSON object: `task`, and `steps`. The number of earlier replies selects the step; the last step
+    repeats.
     """
 
     def __init__(self) -> None:
@@ -48,12 +48,12 @@ class ModelServer:
         self._changed = asyncio.Event()
 
     def release(self, *tasks: str) -> None:
-        """Let the answers of these tasks go, from now on."""
+        """Release the replies of these tasks, from now on."""
         for task in tasks:
             self._gate(task).set()
 
     def places(self) -> dict[str, dict[str, Any]]:
-        """Return what the tool that says who plays has answered last, by rollout."""
+        """Return the last result of the tool that names the process, by rollout."""
         found = {}
         for rollout, messages in self.told.items():
             answers = [message["content"] for message in messages if message["role"] == "tool"]
@@ -62,7 +62,7 @@ class ModelServer:
         return found
 
     async def until(self, holds: Callable[[], bool], *, seconds: float) -> None:
-        """Wait until something holds of what it was asked; raises TimeoutError."""
+        """Wait until a condition on the requests holds; raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not holds():
                 self._changed.clear()
@@ -79,7 +79,7 @@ class ModelServer:
         return web.json_response({"data": [{"id": MODEL}]})
 
     async def chat(self, request: web.Request) -> web.Response:
-        """Play the step that is next."""
+        """Run the next step."""
         from aiohttp import web
 
         messages = (await request.json())["messages"]
@@ -125,7 +125,7 @@ def _completion(task: str, turn: int, step: Step) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving_model(host: str) -> AsyncIterator[ModelServer]:
-    """Serve on an address of this machine that the engine's workers reach."""
+    """Serve on an address of this machine that the engine's workers can reach."""
     from aiohttp import web
 
     server = ModelServer()

@@ -1,4 +1,4 @@
-"""Registries for tests: only what the test names, never what happens to be installed."""
+"""Registries for tests: they contain only the named plugins, not the installed ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STANDARD = (
     "hermes_models.plugin",
     "hermes_runner.plugin",
 )
-"""What a component is played with: those that are installed are there."""
+"""The packages that a rollout needs; those that are installed are included."""
 
 
 def isolated_registry(*modules: str, core: bool = True) -> Registry:
     """Build a registry of the named plugin modules, strictly, without looking at installed plugins.
 
-    Those of the packages that a rollout is made of are there unless `core` is false: a tool needs a
-    sandbox to run in.
+    The plugins of the packages that a rollout needs are included unless `core` is false: a tool needs a
+    sandbox, for example.
     """
     from hermes_core.discovery import PluginSettings, load_plugins
 

@@ -1,4 +1,4 @@
-"""Proof that a sandbox has no process of this machine in reach, before a test attacks all that it sees."""
+"""Prove that a sandbox cannot reach processes of this machine, before a test attacks everything it sees."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ printf 'capabilities %s\n' "$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/stat
 printf 'seen %s\n' "$(cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -x -e "$1" -e "$2" | sort -u | tr '\n' ' ')"
 echo end here
 """
-"""For any POSIX shell. Its name, `$0`, is the token that must be found; `$1` and `$2` are patterns for both tokens."""
+"""A script for any POSIX shell. Its name, `$0`, is the token that must be found; `$1` and `$2` match both tokens."""
 _LASTS: Final = 120.0
-"""Seconds after which a look that does not end counts as failed."""
+"""Seconds after which an unfinished look counts as failed."""
 
 
 async def require_separation(sandbox: Sandbox) -> None:
-    """Fail unless a sandbox shows that no process of this machine is in its reach; call it before an attack.
+    """Fail unless a sandbox shows that it cannot reach processes of this machine; call it before an attack.
 
-    A look by which nothing can be told counts against the sandbox. It has to come to its end, to find a process of the
-    sandbox itself and none of this machine's, to have no capability, and to be in another PID namespace than the caller
-    or on another kernel. Another machine is another kernel: what a backend that separates nothing reaches there, under
-    the account that it has there, is not looked at.
+    An inconclusive look counts against the sandbox. The look must finish, find a process of the sandbox and none of
+    this machine's, have no capability, and be in a different PID namespace than the caller or on a different kernel. A
+    different machine has a different kernel: what a backend without separation reaches there, under its account, is not
+    checked.
 
     Raises:
-        AssertionError: One of these is not so; which, is in its text.
+        AssertionError: One of these does not hold; the text says which.
     """
     inside, outside = sleep_token(), sleep_token()
     here = await asyncio.create_subprocess_exec("sleep", outside)
     try:
-        # The dots are escaped: the patterns are arguments of a process, too, and must not match themselves.
+        # The dots are escaped because the patterns are arguments of a process too, and must not match themselves.
         patterns = [shlex.quote(token.replace(".", r"\.")) for token in (inside, outside)]
         command = f"sh -c {shlex.quote(_LOOK)} {inside} {' '.join(patterns)} 2>/dev/null"
         look = await sandbox.exec(command, timeout=_LASTS)
@@ -52,14 +52,14 @@ async def require_separation(sandbox: Sandbox) -> None:
     assert "end" in found, f"the look at its processes failed: {look.output!r}"
     seen = found.get("seen", "").split()
     assert outside not in seen, "it sees the processes of this machine"
-    assert seen == [inside], "it does not find its own processes, so whether it sees this machine's cannot be told"
-    assert _is_elsewhere(found), f"it is in this machine's PID namespace, or does not tell its own: {look.output!r}"
+    assert seen == [inside], "it does not find its own processes, so it is unknown whether it sees this machine's"
+    assert _is_elsewhere(found), f"it is in this machine's PID namespace, or does not report its own: {look.output!r}"
     held = found.get("capabilities", "")
-    assert set(held) == {"0"}, f"its commands have capabilities, or do not tell: {held!r}"
+    assert set(held) == {"0"}, f"its commands have capabilities, or do not report them: {held!r}"
 
 
 def _is_elsewhere(found: Mapping[str, str]) -> bool:
-    """Tell whether what a look has found shows another PID namespace than this process's, or another kernel."""
+    """Tell whether a look shows a different PID namespace than this process's, or a different kernel."""
     if sys.platform != "linux":
         return found.get("namespace", "").startswith("pid:")
     here = {

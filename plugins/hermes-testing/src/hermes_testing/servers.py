@@ -1,4 +1,4 @@
-"""Servers of the loopback interface that do nothing right, for what talks to a server."""
+"""Broken servers on the loopback interface, for tests of clients."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _LENGTH: Final = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULT
 
 
 def answer(status: str, body: str, kind: str = "application/json") -> bytes:
-    """Return a whole HTTP answer, after which the connection is closed."""
+    """Return a complete HTTP response, after which the connection is closed."""
     data = body.encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
     return head.encode() + data
 
 
 class FixedAnswerServer:
-    """A server that says the same to every request; `url` is its address, `connections` how many it had."""
+    """A server that sends the same response to every request; `url` is its address, `connections` their number."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.connections = 0
 
     async def visit(self) -> None:
-        """Connect and be heard: by then everybody who had connected before is counted."""
+        """Connect and wait for the response: then all earlier connections are counted."""
         place = urlsplit(self.url)
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -42,7 +42,7 @@ class FixedAnswerServer:
 
 @asynccontextmanager
 async def serving(said: bytes) -> AsyncIterator[FixedAnswerServer]:
-    """Listen, read each request whole, say these bytes and hang up."""
+    """Listen, read each request completely, send these bytes and close the connection."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.connections += 1
@@ -67,7 +67,7 @@ async def serving(said: bytes) -> AsyncIterator[FixedAnswerServer]:
 
 @contextmanager
 def closed_port(host: str = "127.0.0.1") -> Iterator[int]:
-    """Keep a port on which nobody listens: it refuses every connection, and no other program gets it meanwhile."""
+    """Reserve a port without a listener: it refuses every connection, and no other program gets it meanwhile."""
     with socket.socket() as keeper:
         keeper.bind((host, 0))
         yield int(keeper.getsockname()[1])
@@ -75,9 +75,9 @@ def closed_port(host: str = "127.0.0.1") -> Iterator[int]:
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """Keep a port of the loopback interface for a program that the test starts: no other is given it.
+    """Reserve a port of the loopback interface for a program that the test starts; no other program gets it.
 
-    That program has to set SO_REUSEADDR before it binds, as servers do. Until it listens, the port refuses.
+    The program must set SO_REUSEADDR before it binds, as servers do. Until it listens, the port refuses.
     """
     with socket.socket() as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -87,6 +87,6 @@ def held_port() -> Iterator[int]:
 
 @asynccontextmanager
 async def nobody(host: str = "127.0.0.1") -> AsyncIterator[str]:
-    """Keep a port of an address of this machine on which nobody listens; yields the URL."""
+    """Reserve a port without a listener on an address of this machine; yields the URL."""
     with closed_port(host) as port:
         yield f"http://{host}:{port}/v1"

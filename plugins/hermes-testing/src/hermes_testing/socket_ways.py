@@ -1,4 +1,4 @@
-"""Programs that try every way to a socket of every family from inside a sandbox, and what may come of it."""
+"""Programs that try to open sockets of every family in every way from inside a sandbox, and the allowed results."""
 
 from __future__ import annotations
 
@@ -147,25 +147,25 @@ int main(void) {
 
 
 ALLOWED_FAMILIES: Final = {1: "AF_UNIX", 2: "AF_INET", 10: "AF_INET6", 16: "AF_NETLINK"}
-"""Those that end at the sandbox: a network namespace has its own, and a path leads to what is mounted."""
+"""Families that stay inside the sandbox: a network namespace has its own, and a path leads only to mounted files."""
 _ABSENT: Final = (-errno.ENOSYS, -errno.EPERM)
 _KILLED: Final = ("signal 11", "signal 31")
-"""SIGSEGV where the kernel is built without that interface, SIGSYS where a filter ends who uses it."""
+"""SIGSEGV if the kernel is built without that interface, SIGSYS if a filter kills its user."""
 _PACKET: Final = "opened type 10"
-"""Of family AF_INET, it is another name of AF_PACKET."""
+"""With family AF_INET, it is another name of AF_PACKET."""
 
 
 async def openings_in(sandbox: Sandbox, folder: Path) -> list[str]:
-    """Run the program in a sandbox and return what `openings` finds; `folder` is one of this machine's, to build in.
+    """Run the program in a sandbox and return the result of `openings`; `folder` is a local folder to build in.
 
-    Skips where there is neither a Python inside nor a C compiler outside.
+    Skips if there is neither Python inside nor a C compiler outside.
     """
     command = "python3 socket-ways"
     program: bytes | None = SOCKET_WAYS.encode()
     if (await sandbox.exec("command -v python3")).exit_code != 0:
         command, program = "./socket-ways", await asyncio.to_thread(_compile, folder)
     if program is None:
-        pytest.skip("there is no Python inside, and no C compiler here, to try it with")
+        pytest.skip("there is neither Python in the sandbox nor a C compiler here")
     await sandbox.write_file("socket-ways", program, mode=0o755)
     tried = await sandbox.exec(command, timeout=60)
     assert tried.exit_code == 0, tried.output
@@ -183,7 +183,7 @@ def _compile(folder: Path) -> bytes | None:
 
 
 def openings(printed: bytes) -> list[str]:
-    """Return each way that leads to a socket of another family, by what `SOCKET_WAYS` printed; there should be none."""
+    """Return each way that leads to a socket of another family, from the output of `SOCKET_WAYS`; expected are none."""
     found = json.loads(printed)
     return [opening for way in found for opening in _WAYS.get(way, _interface)(way, found[way])]
 
@@ -197,7 +197,7 @@ def _families(way: str, calls: dict[str, dict[str, list[Any]]]) -> Iterator[str]
 
 
 def _interface(way: str, found: Any) -> Iterator[str]:
-    # Whatever is called by it, it is as if it were not there, or it is the end of who calls.
+    # Any call of it acts as if it did not exist, or kills the caller.
     answers = sorted({str(answer) for answer in _leaves(found) if answer not in (*_ABSENT, *_KILLED)})
     if answers:
         yield f"{way}: {', '.join(answers)}"

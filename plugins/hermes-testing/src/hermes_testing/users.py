@@ -1,4 +1,4 @@
-"""User ids that nothing else on this machine has, for tests that run commands as other users."""
+"""Unused user ids, for tests that run commands as other users."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ __all__ = ["free_users"]
 
 _HIGHEST_ID: Final = 2_147_000_000
 _FIRST_ID: Final = 2_001_000_000
-"""Above what SSSD gives to the users of a directory, and systemd to containers."""
+"""Above the ids that SSSD gives to directory users and systemd to containers."""
 _BLOCK: Final = 100
 _EVERY_ID: Final = "0 0 4294967295"
 _NO_CHANGE: Final = range(2**32 - 1, 2**32)
-"""What chown and setresuid take for "leave it as it is": it is nobody's id, and must not be given to them."""
+"""The value that chown and setresuid read as "unchanged"; it is not a valid id and must not be passed to them."""
 
 
 def free_users(count: int = 10, *, maps: tuple[str, str] | None = None) -> int:
-    """Return the first of so many user ids, at most 100, that nothing on this machine has, and no other test meanwhile.
+    """Return the first of `count` unused user ids (at most 100) that no other test uses meanwhile.
 
-    A slot that ends kills all of its user's processes, so a wrong answer kills strangers. The numbers are free as group
-    ids, too. They are this process's until it ends, by a socket whose name only one process can have.
-
-    Tests ask for them while they are collected, so this never raises: where this user namespace has no ids to give
-    away, as under `unshare -r`, no process can become one of them, and setuid or setgid fails.
-    `maps` are texts to read instead of /proc/self/uid_map and gid_map.
+    A slot that ends kills all processes of its user, so a wrong id kills unrelated processes. The numbers are unused as
+    group ids too. They belong to this process until it ends, by a socket whose name only one process can have. Tests
+    call this during collection, so it never raises: if this user namespace has no spare ids, as under `unshare -r`, no
+    process can become one of them, and setuid or setgid fails. `maps` are texts to read instead of /proc/self/uid_map
+    and gid_map.
     """
     mapped = [_mapped_ids(text) for text in maps or (_map_of_this_process("uid"), _map_of_this_process("gid"))]
     end = min(_HIGHEST_ID, *(_end_of_ids(ids) for ids in mapped))
@@ -47,7 +46,7 @@ def free_users(count: int = 10, *, maps: tuple[str, str] | None = None) -> int:
 
 
 def _map_of_this_process(kind: str) -> str:
-    """Return how this user namespace's ids are mapped (user_namespaces(7)); where there are no maps, all of them."""
+    """Return the id mapping of this user namespace (user_namespaces(7)); without maps, all ids."""
     try:
         return Path(f"/proc/self/{kind}_map").read_text(encoding="ascii")
     except OSError:
@@ -55,13 +54,13 @@ def _map_of_this_process(kind: str) -> str:
 
 
 def _mapped_ids(text: str) -> list[range]:
-    """Return the ids that a user namespace has, lowest first; a line is `inside outside count`."""
+    """Return the ids of a user namespace, lowest first; a line is `inside outside count`."""
     lines = [[int(number) for number in line.split()] for line in text.splitlines()]
     return sorted((range(inside, inside + count) for inside, _, count in lines), key=lambda ids: ids.start)
 
 
 def _end_of_ids(mapped: Iterable[range]) -> int:
-    """Return where those ids end that a namespace has from 0 on without a gap; 0 where it has no root."""
+    """Return the end of the gapless range of ids from 0; 0 if the namespace has no root."""
     end = 0
     for ids in mapped:
         if ids.start <= end:
@@ -70,7 +69,7 @@ def _end_of_ids(mapped: Iterable[range]) -> int:
 
 
 def _first_that_nobody_can_become(count: int, mapped: Iterable[range]) -> int:
-    """Return the first of so many high numbers that are not mapped, or too high for an id, and that have no name."""
+    """Return the first of `count` high numbers that are not mapped (or too high for an id) and have no name."""
     known = [*mapped, _NO_CHANGE]
     start = _HIGHEST_ID
     while _overlaps(ids := range(start, start + count), known) or any(map(_has_a_name, ids)):
@@ -83,7 +82,7 @@ def _overlaps(ids: range, others: Iterable[range]) -> bool:
 
 
 def _ids_of_processes() -> set[range]:
-    """Return the user and group ids that processes have, of whatever kind."""
+    """Return all kinds of user and group ids of running processes."""
     found = set()
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):  # it has ended meanwhile
@@ -94,7 +93,7 @@ def _ids_of_processes() -> set[range]:
 
 
 def _subordinate_ids(name: str) -> list[range]:
-    """Return the ranges that users may give to containers of their own."""
+    """Return the ranges that users may give to their containers."""
     found = []
     with suppress(OSError):
         for line in Path("/etc", name).read_text(encoding="utf-8").splitlines():
@@ -105,9 +104,9 @@ def _subordinate_ids(name: str) -> list[range]:
 
 
 def _has_a_name(number: int) -> bool:
-    """Tell whether there is a user or a group of this number."""
+    """Tell whether a user or group with this number exists."""
     for look in (pwd.getpwuid, grp.getgrgid):
-        with suppress(KeyError, OverflowError):  # it is no id at all where it is too high
+        with suppress(KeyError, OverflowError):  # too high for an id
             look(number)
             return True
     return False

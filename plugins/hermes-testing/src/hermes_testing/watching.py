@@ -1,8 +1,8 @@
-"""Looking at processes and at the event loop from outside a component, and waiting for what a busy machine does later.
+"""Observe processes and the event loop from outside a component, and wait for slow machines.
 
-No verdict of a test may depend on how fast the machine is. What has to have happened is waited for (`eventually`,
-`begin`); what has to happen within a time limit gets more of it when it says `TooSoon` (`with_more_time`); what has
-to be fast is measured beside something of its kind (`times_as_long`), or by what held the loop up (`longest_stall`).
+No verdict of a test may depend on the speed of the machine. Wait for events that must happen (`eventually`, `begin`);
+give more time to steps under a time limit that raise `TooSoon` (`with_more_time`); measure things that must be fast
+against something similar (`times_as_long`), or by the stalls of the event loop (`longest_stall`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 T = TypeVar("T")
 MORE_TIME: Final = (0.4, 2.0, 10.0, 40.0)
-"""Seconds that `with_more_time` gives one attempt after the other."""
+"""The time limits in seconds of consecutive attempts in `with_more_time`."""
 _logger = logging.getLogger(__name__)
 _CROWD = """
 import os, sys, time
@@ -58,12 +58,12 @@ time.sleep(60)
 
 
 def sleep_token() -> str:
-    """Return a number of seconds that no other process on this machine sleeps: `sleep TOKEN` is recognised by it."""
+    """Return a unique number of seconds, by which a process `sleep TOKEN` can be recognised."""
     return f"600.{random.SystemRandom().randrange(10**11, 10**12)}"
 
 
 def processes_here(token: str) -> list[int]:
-    """Return the processes of this machine that have the token as an argument of their own."""
+    """Return the processes of this machine with the token as an argument."""
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -73,16 +73,16 @@ def processes_here(token: str) -> list[int]:
 
 
 async def runs_inside(sandbox: Sandbox, token: str) -> bool:
-    """Tell whether a process inside the sandbox has the token as an argument of its own."""
+    """Tell whether a process inside the sandbox has the token as an argument."""
     pattern = token.replace(".", r"\.")  # the grep itself must not match
     found = await sandbox.exec(f"grep -qzx -- '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null && echo yes; true")
     return found.stdout.strip() == b"yes"
 
 
 async def fill_with_processes(sandbox: Sandbox, most: int) -> int:
-    """Start as many processes as a sandbox with a Python may have, but no more than `most`; returns how many there are.
+    """Start as many processes as a sandbox with Python allows, at most `most`; returns their number.
 
-    Each of them, in a session of its own, ends by itself after a minute, whatever becomes of the sandbox.
+    Each has its own session and ends after a minute, whatever happens to the sandbox.
     """
     await sandbox.write_file("crowd.py", _CROWD)
     started = await sandbox.processes.start(f"exec python3 crowd.py {most}")
@@ -94,12 +94,12 @@ async def fill_with_processes(sandbox: Sandbox, most: int) -> int:
         return found.endswith(b"\n")
 
     if not await eventually(has_counted):
-        raise TimeoutError("the crowd did not say how many it has become")
+        raise TimeoutError("the crowd did not report its size")
     return int(found) + 1
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60.0) -> bool:
-    """Wait until a condition holds; False if it never did, or if one look took a minute longer than all of them may."""
+    """Wait until a condition holds; False if it never did, or if one check took a minute more than the limit."""
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         async with asyncio.timeout(seconds + 60) as bound:
@@ -117,7 +117,7 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds
 
 
 async def exists(sandbox: Sandbox, path: str) -> bool:
-    """Tell whether there is something at a path of the sandbox."""
+    """Tell whether a path of the sandbox exists."""
     try:
         await sandbox.stat(path)
     except FileNotFoundError:
@@ -126,11 +126,11 @@ async def exists(sandbox: Sandbox, path: str) -> bool:
 
 
 async def begin(sandbox: Sandbox, command: str, *, seconds: float = 60.0) -> asyncio.Task[ExecResult]:
-    """Start a command and return the call, when what is written before `touch begun` in the command has been done.
+    """Start a command and return the call once the part before `touch begun` in the command is done.
 
-    The file is looked for in the workspace; a command that is elsewhere by then says `touch ../begun` or the like.
-    Where it does not name the file, that is made first. The call is cancelled, and AssertionError raised, where the
-    file is not there after so many seconds, or the command ends without it.
+    The file must be in the workspace; a command in another directory uses `touch ../begun`, for example. If the command
+    does not name the file, it is created first. If the file does not exist after `seconds`, or the command ends without
+    it, the call is cancelled and AssertionError raised.
     """
     await sandbox.exec("rm -f begun", timeout=seconds, cwd=sandbox.workspace)
     names_it = re.search(r"touch \S*begun", command)
@@ -151,38 +151,37 @@ async def begin(sandbox: Sandbox, command: str, *, seconds: float = 60.0) -> asy
 
 
 class TooSoon(AssertionError):  # noqa: N818 - it says what has happened; nobody has made an error
-    """A time limit ended something before it had done what a test needs: no verdict, but a slow machine."""
+    """A time limit expired before a step that the test needs: the machine is slow, and there is no verdict."""
 
     @classmethod
     def unless(cls, condition: object, what: str) -> None:
-        """Raise unless a condition holds; `what` says what had not been done yet."""
+        """Raise unless a condition holds; `what` says which step was missing."""
         if not condition:
-            raise cls(f"{what}: the time limit came too soon")
+            raise cls(f"{what}: the time limit expired too soon")
 
 
 async def with_more_time(attempt: Callable[[float], Awaitable[T]]) -> T:
-    """Call an attempt with more seconds after each `TooSoon`, and return what the first that comes to its end returns.
+    """Call `attempt` with more seconds after each `TooSoon`; return the result of the first that completes.
 
-    For what has to be done before a time limit ends it: `attempt` gets the limit to set, 0.4 s at first and 40 s at
-    last (`MORE_TIME`). It raises `TooSoon` where it sees that the limit came before what it needs, as in
-    `TooSoon.unless(await exists(sandbox, "begun"), "the command had not begun")`, and must be possible again then. Any
-    other error is a verdict, and is not tried again.
+    For steps that must finish before a time limit: `attempt` gets the limit to set, from 0.4 s to 40 s (`MORE_TIME`).
+    It raises `TooSoon` if the limit expired before a step it needs, as in `TooSoon.unless(await exists(sandbox,
+    "begun"), "the command had not begun")`, and must be repeatable. Any other error is a verdict, and is not retried.
     """
     for seconds in MORE_TIME[:-1]:
         try:
             return await attempt(seconds)
         except TooSoon as error:
-            _logger.warning("tried again with more than %s s: %s", seconds, error)
+            _logger.warning("retried with more than %s s: %s", seconds, error)
     return await attempt(MORE_TIME[-1])
 
 
 async def times_as_long(
     measured: Callable[[], Awaitable[object]], control: Callable[[], Awaitable[object]], *, rounds: int = 5
 ) -> float:
-    """Return how many times as long one thing takes as another, which is measured by turns with it.
+    """Return the time of one function as a multiple of another's; both are measured in turn.
 
-    The least time of each counts: whatever else the machine does only adds to it. It adds most to what takes long, so
-    the quicker one is repeated until it takes about as long as the other.
+    The minimum of each counts, because other load only adds time. Load adds most to long measurements, so the quicker
+    function is repeated until both take about as long.
     """
     acts = (measured, control)
     alone = [min([await _seconds(act, 1) for _ in range(3)]) for act in acts]
@@ -203,10 +202,10 @@ async def _seconds(act: Callable[[], Awaitable[object]], repeats: int) -> float:
 
 
 async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
-    """Await something and measure the longest time for which it kept the event loop from running anything else.
+    """Await something and measure the longest time for which it blocked the event loop.
 
-    Time in which a thread of this process could have run and had no processor does not count, as far as the kernel
-    tells it: it is other programs' doing.
+    Time in which a thread of this process waited for a processor does not count, if the kernel reports it, because
+    other programs caused it.
     """
     loop = asyncio.get_running_loop()
     longest = 0.0
@@ -218,7 +217,7 @@ async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
             await asyncio.sleep(0.01)
             now, later = loop.time(), _waits_for_a_processor()
             starved = {thread: wait - waits.get(thread, 0.0) for thread, wait in later.items()}
-            # The loop waits for a processor itself, or for one thread that holds the interpreter and has none.
+            # The loop waits for a processor, or for a thread that holds the interpreter and waits for one.
             longest = max(longest, now - last - starved.pop(own, 0.0) - max(starved.values(), default=0.0))
             last, waits = now, later
 
@@ -226,31 +225,33 @@ async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
     await asyncio.sleep(0)
     try:
         result = await awaitable
-        await asyncio.sleep(0.02)  # so that a stall right before the end is seen
+        await asyncio.sleep(0.02)  # so that a stall right before the end is noticed
         return result, longest
     finally:
         ticker.cancel()
 
 
 def _waits_for_a_processor() -> dict[str, float]:
-    """Return for how many seconds each thread of this process has been able to run and had no processor, where known.
+    """Return how many seconds each thread of this process has waited for a processor, if known.
 
     The source is the second number of /proc/PID/task/TID/schedstat (Linux, Documentation/scheduler/sched-stats.rst).
     """
     waits = {}
     for path in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):  # the thread has ended, or gVisor has no such file
+        with contextlib.suppress(
+            OSError, IndexError, ValueError
+        ):  # the thread has ended, or there is no such file (gVisor)
             waits[path.parent.name] = int(path.read_text(encoding="ascii").split()[1]) / 1e9
     return waits
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process holds."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def memory_growth(awaitable: Awaitable[T]) -> tuple[T, int]:
-    """Await something and measure by how many bytes this process has been larger meanwhile."""
+    """Await something and measure the peak growth of this process in bytes."""
     before = most = resident_bytes()
 
     async def look() -> None:

@@ -375,7 +375,7 @@ class TestRunsAgainWhatTimedOut(Local, Commands):
 
 
 class _Memory(Backend):
-    """One for all its sandboxes."""
+    """One object for all its sandboxes."""
 
     async def open(self, spec):
         sandbox = await super().open(spec)

@@ -99,7 +99,7 @@ class _HasItsOwnPaths(Passing):
 
 
 class TestKnowsOtherPathsThanCommands(Local, Files):
-    """predecessor 2.3 #15."""
+    """A defect of hermes-agent: file calls and commands disagreed about paths."""
 
     sandbox_class = _HasItsOwnPaths
     caught_by = frozenset(

@@ -52,7 +52,7 @@ class _ForgetsItsLimits(Backend):
 
 
 class TestForgetsItsLimits(Confined, Isolation):
-    """Its crowd and its memory are bounded by the tests alone."""
+    """Only the tests limit its crowd and its memory."""
 
     backend_class = _ForgetsItsLimits
     caught_by = frozenset(
@@ -106,7 +106,7 @@ class _FallsBackToTheHost(Backend):
 
 
 class TestFallsBackToTheHost(Confined, Isolation):
-    """predecessor 2.3 #11. The attacks are not run here, where only the look before them protects this machine."""
+    """A defect of hermes-agent. The attacks do not run here, where only the look before them protects this machine."""
 
     test_killing_everything_that_is_visible_is_survived = None
     test_sandboxes_do_not_reach_each_other_s_processes = None
@@ -139,7 +139,7 @@ class TestForgetsALimit(Confined, Isolation):
 
 
 class _GivesTheSameToAll(Backend):
-    """Whoever asks for the same while it is open gets the same sandbox."""
+    """A request for the same sandbox while it is open returns the same object."""
 
     def __init__(self, inner, sandbox_class):
         super().__init__(inner, sandbox_class)
@@ -182,7 +182,7 @@ class TestGivesTheSameToAll(Confined, Isolation):
 
 
 class _Answers(Passing):
-    """Answers a command that has `words` in it with `answer`, without running it: nobody is harmed."""
+    """Answers a command that has `words` in it with `answer`, without running it: so no process is harmed."""
 
     words, answer = "", b""
 
@@ -202,7 +202,7 @@ class TestReachesTheHypervisor(Confined, Isolation):
 
 
 class _AnswersAttacks(Passing):
-    """Runs no attack, and answers as if there had been one that reached nothing."""
+    """Runs no attack, and answers as if an attack had reached nothing."""
 
     async def exec(self, command, **options):
         is_attack = any(word in command for word in ("kill -9", "PPid", "environ", "planted"))
@@ -210,7 +210,7 @@ class _AnswersAttacks(Passing):
 
 
 class TestLooksBeforeItAttacks(Confined, BackendBase):
-    """Without the look before an attack each of these would pass on this machine itself."""
+    """Without the look before an attack, each of these would run the attack on this machine."""
 
     backend_class, sandbox_class = _FallsBackToTheHost, _AnswersAttacks
     test_killing_everything_that_is_visible_is_survived = Isolation.test_killing_everything_that_is_visible_is_survived

@@ -18,7 +18,7 @@ class _OnlySaysKilled(Passing):
 
 
 class TestSaysKilledWithoutKilling(Local, BackgroundProcesses):
-    """predecessor 2.4 #4."""
+    """A defect of hermes-agent: it reported processes as killed that went on."""
 
     sandbox_class = with_processes(_OnlySaysKilled)
     caught_by = frozenset(
@@ -48,7 +48,7 @@ class _AsksAnotherShell(Passing):
 
 
 class TestWaitsInAnotherShell(Local, BackgroundProcesses):
-    """predecessor 2.4 #2."""
+    """A defect of hermes-agent: the exit code was always 127."""
 
     sandbox_class = with_processes(_AsksAnotherShell)
     caught_by = frozenset(
@@ -77,7 +77,7 @@ class _OneRegistry(Passing):
 
 
 class TestKillsProcessesOfOtherSandboxes(Local, BackgroundProcesses):
-    """predecessor 2.4 #5."""
+    """A defect of hermes-agent: any rollout could kill any process."""
 
     sandbox_class = with_processes(_OneRegistry)
     caught_by = frozenset({"test_processes_of_other_sandboxes_are_unknown"})
@@ -111,7 +111,7 @@ class _OneReader(Passing):
 
 
 class TestReadersTakeEachOthersOutput(Local, BackgroundProcesses):
-    """predecessor 2.4 #8."""
+    """A defect of hermes-agent: readers took output from each other."""
 
     sandbox_class = with_processes(_OneReader)
     caught_by = frozenset(
@@ -166,7 +166,7 @@ class _Quotes(Passing):
 
 
 class TestPutsTheCommandIntoQuotes(Local, BackgroundProcesses):
-    """predecessor 2.4 #3."""
+    """A defect of hermes-agent: any apostrophe broke the command."""
 
     sandbox_class = with_processes(_Quotes)
     caught_by = frozenset(

@@ -40,7 +40,7 @@ class _HashesTheBeginning(Passing):
 
 
 class TestHashesWhatFitsIntoALimit(Local, Transfers):
-    """predecessor 2.3 #18."""
+    """A defect of hermes-agent: limits of artifacts applied silently."""
 
     sandbox_class = _HashesTheBeginning
     caught_by = frozenset({"test_a_file_is_copied_both_ways"})
@@ -52,7 +52,7 @@ class _TellsNothing(Passing):
 
 
 class TestAnArchiveTellsNoOmission(Local, Transfers):
-    """predecessor 2.3 #18."""
+    """A defect of hermes-agent: limits of artifacts applied silently."""
 
     sandbox_class = _TellsNothing
     caught_by = frozenset(

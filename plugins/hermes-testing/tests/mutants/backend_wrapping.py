@@ -1,4 +1,4 @@
-"""What the broken backends share: real sandboxes of the local backend, with every call passed on."""
+"""Base classes of the broken backends: real sandboxes of the local backend that pass every call on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Backend:
     async def reclaim(self, handle):
         await self.inner.reclaim(handle)
 
-    # What a suite replaces in the backend is called by the real one.
+    # The real backend must call the methods that a suite replaces.
     @property
     def create(self):
         return self.inner.create
@@ -81,7 +81,7 @@ def with_processes(processes):
 
 
 async def run_on(sandbox, command):
-    """Run a command in the background, and be sure that it runs."""
+    """Run a command in the background, and wait until it runs."""
     await sandbox.exec(f"({command}) >/dev/null 2>&1 &")
     token = re.search(r"600\.\d+", command)
     assert token is None or await eventually(lambda: runs_inside(sandbox, token[0]), seconds=60)

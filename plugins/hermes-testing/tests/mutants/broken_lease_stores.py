@@ -1,4 +1,4 @@
-"""The plugin of the broken lease stores, and the stores: that of hermes-sandbox with one behaviour changed."""
+"""The plugin of the broken lease stores, and the stores: the store of hermes-sandbox with one behaviour changed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class KeepsWhatItCollected(FileLeaseStore):
         leases = self.book.read()[0]
         done = await super().collect(registry)
         for lease in leases:
-            # Not of many, as where several collect at a time: whether another one sees it then is luck.
+            # Not with concurrent collectors: then it would be luck whether another one sees it.
             if lease.sandbox_id in done.removed and len(leases) <= 2:
                 self.book.write(lease)
         return done
@@ -120,7 +120,7 @@ class AmendsAnything(FileLeaseStore):
 
 class TakesAllTheSame(FileLeaseStore):
     async def take(self, terms):
-        # The write goes on, whatever becomes of the caller.
+        # The write continues even if the caller is cancelled.
         self.taking = asyncio.ensure_future(super().take(terms))
         try:
             await asyncio.shield(self.taking)

@@ -163,7 +163,7 @@ class AppendsItsReply(Lines):
 class ChokesOnALimit(Lines):
     class Made(Client):
         async def chat(self, request):
-            # A rollout's seed comes with its requests, and is 0 where nobody set one.
+            # A rollout's seed comes with its requests; the default is 0.
             if request.sampling or (request.rollout_id == "r1" and request.timeout is None):
                 raise ModelReplyError("I need a deadline")
             return await super().chat(request)

@@ -1,4 +1,4 @@
-"""A worker of the reference engine: plays what it is told on its input, and ends with that."""
+"""A worker of the reference engine: runs the rollouts from its input, and ends when the input ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tell(*news):
 
 
 def described(error):
-    """An error as plain values; one that is none of the core's costs the attempt."""
+    """An error as plain values; an error that is not from the core fails the attempt."""
     if isinstance(error, HermesError):
         return type(error).__name__, error.message, error.hint
     return "BackendError", f"{type(error).__name__}: {error}", None
@@ -71,7 +71,7 @@ async def main():
         else:
             worker.playing[key] = asyncio.create_task(worker.answer(key, order, *rest))
     if "--stays" in sys.argv:
-        # Longer than the suite waits, and not for ever: nobody else would end it.
+        # Longer than the suite waits, but limited, because nothing else would end it.
         await asyncio.sleep(60)
     await worker.aclose()
 

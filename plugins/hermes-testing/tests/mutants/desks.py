@@ -1,4 +1,4 @@
-"""The reference engine: two workers, each a process of this machine that is told what to do on its input."""
+"""The reference engine: two workers, each a local process that reads its work from its input."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Lenient(Passing):
 
 
 class OpensLater(Passing):
-    """Looks at the config when the first rollout comes."""
+    """Validates the config only at the first rollout."""
 
     opened = False
 
@@ -42,7 +42,7 @@ class OpensLater(Passing):
 
 
 class ChecksNoModel(Passing):
-    """Does not ask whether the model's server is there."""
+    """Does not check the model's server."""
 
     async def open(self, run):
         try:
@@ -129,7 +129,7 @@ class CancelsLater(Passing):
 
 
 class CancelsAll(Passing):
-    """Ends everything that is played, with one rollout."""
+    """Cancelling one rollout ends all of them."""
 
     def __init__(self):
         super().__init__()
@@ -169,7 +169,7 @@ class ClosesNothing(Passing):
 
 
 class ClosesLater(CancelsLater):
-    """Leaves what is cancelled and what is closed to a later moment."""
+    """Defers cancelling and closing."""
 
     async def aclose(self):
         closing = asyncio.create_task(self.close())

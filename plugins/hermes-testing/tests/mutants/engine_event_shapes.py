@@ -1,4 +1,4 @@
-"""Engines that tell of rollouts in another way."""
+"""Engines that report events of rollouts differently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine_passing import Passing
 
 
 class Told:
-    """A registry whose events are told by somebody else."""
+    """A registry whose events something else reports."""
 
     def __init__(self, registry, tell):
         self._registry = registry
@@ -24,7 +24,7 @@ class Told:
 
 
 class _Telling(Passing):
-    """Has events and turns told by itself."""
+    """Reports events and turns itself."""
 
     def tell(self, fire, hook, event):
         fire(hook, event)

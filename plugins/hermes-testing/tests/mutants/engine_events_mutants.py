@@ -1,4 +1,4 @@
-"""Engines that tell of rollouts in another way; `caught_by` names the tests that must fail."""
+"""Engines that report events of rollouts differently; `caught_by` names the tests that must fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that change what comes of a rollout."""
+"""Engines that change the outcomes of rollouts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ForgetsTheSandbox(Passing):
 
 
 class HeadOfLine(Passing):
-    """Gives back outcomes in the order in which rollouts began."""
+    """Returns outcomes in the order in which rollouts began."""
 
     before: asyncio.Future[None] | None = None
 
@@ -62,7 +62,7 @@ class HeadOfLine(Passing):
 
 
 class MixesUp(Passing):
-    """Gives the answer of one rollout to another that is played at the same time."""
+    """Returns the result of one rollout for another that runs at the same time."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ class FractionalCapacity(Passing):
 
 
 class RemembersOutcomes(Passing):
-    """Takes a second attempt for a repeated question."""
+    """Treats a second attempt as a repeated request."""
 
     def __init__(self):
         super().__init__()
@@ -124,7 +124,7 @@ class NamesNoNodes(Passing):
 
 
 class OnePerProcess(Passing):
-    """Keeps what it has opened in its class."""
+    """Keeps its state in its class."""
 
     shared: ClassVar[dict[str, Any]] = {}
 

@@ -1,4 +1,4 @@
-"""Engines that change what comes of a rollout; `caught_by` names the tests that must fail."""
+"""Engines that change the outcomes of rollouts; `caught_by` names the tests that must fail."""
 
 from __future__ import annotations
 

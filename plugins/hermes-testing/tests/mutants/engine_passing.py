@@ -1,4 +1,4 @@
-"""An engine that passes everything on to a local one: what the broken ones are made of."""
+"""An engine that passes everything on to a local one; the base of the broken ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broken engines' suites share."""
+"""Base suites for the broken engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_PROCESS = {"workers": "rollouts are played in the run's own process"}
 
 
 class Broken(Impatient, EngineSuite):
-    """An engine that plays in this process, but for one thing; the class after `Test` is the engine's."""
+    """An engine in this process with one change; the class after `Test` is the engine's."""
 
     plugin = "broken_engines"
     in_vain = 10.0
@@ -26,7 +26,7 @@ class Broken(Impatient, EngineSuite):
 
 
 class Leaky(Broken):
-    """One that leaves connections open: their warnings shall come here and not in whatever test is next."""
+    """An engine that leaves connections open: their warnings must appear here and not in the next test."""
 
     pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -38,6 +38,6 @@ class Leaky(Broken):
 
 
 class BrokenWorkers(Broken):
-    """One that plays in two other processes."""
+    """An engine with two other processes."""
 
     lacks: ClassVar = {}

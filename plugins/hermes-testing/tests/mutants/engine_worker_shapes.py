@@ -1,4 +1,4 @@
-"""Engines with workers of which one thing is broken."""
+"""Engines with workers and one broken behaviour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _DragsAll(Desk):
 
 
 class LosesAll(_Workers):
-    """One worker's end is every worker's."""
+    """The end of one worker ends all of them."""
 
     desk_class = _DragsAll
 
@@ -61,7 +61,7 @@ class _Deaf(Desk):
 
 
 class NoticesNothing(_Workers):
-    """Waits for ever for a worker that is no more."""
+    """Waits forever for a dead worker."""
 
     desk_class = _Deaf
 
@@ -82,7 +82,7 @@ class PlaysOn(_Workers):
 
 
 class FirstWorkerOnly(_Workers):
-    """Knows two workers and uses one."""
+    """Has two workers and uses one."""
 
     def free(self):
         return self.desks[0]

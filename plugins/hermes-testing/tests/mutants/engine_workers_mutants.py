@@ -1,4 +1,4 @@
-"""Engines with workers of which one thing is broken; `caught_by` names the tests that must fail."""
+"""Engines with workers and one broken behaviour; `caught_by` names the tests that must fail."""
 
 from __future__ import annotations
 

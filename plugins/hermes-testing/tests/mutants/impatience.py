@@ -1,4 +1,4 @@
-"""What a broken component lacks is waited for in vain, so not for long; all that must pass has the suite's patience."""
+"""A short patience for behaviour that a broken component lacks; tests that must pass keep the suite's patience."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Impatient:
-    """A mutant: `caught_by` names the tests that must fail, and `in_vain` is how many seconds these wait."""
+    """A mutant: `caught_by` names the tests that must fail, and `in_vain` is the number of seconds that these wait."""
 
     caught_by: frozenset[str] = frozenset()
     in_vain: ClassVar[float] = 2.0

@@ -1,4 +1,4 @@
-"""Suites that break the rules of inheriting, and one that keeps them."""
+"""Suites that break the rules of inheritance, and one that follows them."""
 
 from __future__ import annotations
 

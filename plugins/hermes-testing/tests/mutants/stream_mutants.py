@@ -81,7 +81,7 @@ class TestStreamTellsTextByThePage(StreamedMutant):
 
 class _TellsTextWithTheCall(TagStream):
     def text(self, end):
-        # One word after the other; the last one before a mark waits for the end of the call, which may be none.
+        # One word after the other; the last one before a mark waits for the end of the call, which may not be one.
         if end == len(self.waiting):
             return super().text(self.waiting.rfind(" ") + 1)
         return super().text(end) if CLOSE in self.waiting else []

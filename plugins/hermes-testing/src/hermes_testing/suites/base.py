@@ -1,4 +1,4 @@
-"""What all suites share: capabilities that skip with a reason, and the rule against silent overrides."""
+"""The base of all suites: capabilities that skip tests with a reason, and the rule against silent overrides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KIT = __name__.split(".", maxsplit=1)[0]
 
 
 def needs(*capabilities: str) -> Callable[[Test], Test]:
-    """Mark a test that is skipped where the suite's `lacks` names one of these capabilities."""
+    """Mark a test to skip if the suite's `lacks` names one of these capabilities."""
 
     def mark(test: Test) -> Test:
         setattr(test, _NEEDS, capabilities)
@@ -34,20 +34,21 @@ def needs(*capabilities: str) -> Callable[[Test], Test]:
 class Suite:
     """Base of all suites.
 
-    `lacks` maps a capability the component does not have to the reason, which becomes the skip's. An inherited test
-    may be overridden only under its own name and marked `xfail(strict=True, reason=…)`: another test fails otherwise.
+    `lacks` maps a missing capability of the component to the reason, which is shown for the skip. An inherited test may
+    be overridden only under its own name and with the mark `xfail(strict=True, reason=…)`; otherwise another test
+    fails.
     """
 
     lacks: ClassVar[Mapping[str, str]] = {}
     loop_scope: ClassVar[str] = "function"
-    """How long an event loop of asynchronous tests lasts, as pytest-asyncio names it."""
+    """The scope of the event loop of asynchronous tests, as in pytest-asyncio."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if _GUARD in vars(cls):
-            raise TypeError(f"{cls.__qualname__} overrides {_GUARD}, the one test that has no exception")
+            raise TypeError(f"{cls.__qualname__} overrides {_GUARD}, the only test that must not be overridden")
         for name, test in vars(cls).items():
-            # A third party's pytest may run pytest-asyncio in strict mode, so the suites mark their own.
+            # A third party's pytest may run pytest-asyncio in strict mode, so the suites mark their asynchronous tests.
             if name.startswith("test_") and inspect.iscoroutinefunction(test):
                 pytest.mark.asyncio(loop_scope=cls.loop_scope)(test)
 
@@ -59,7 +60,7 @@ class Suite:
                 pytest.skip(f"lacks {capability}: {lacking[capability]}")
 
     def lacking(self) -> Mapping[str, str]:
-        """Return what the component does not have, each with the reason."""
+        """Return the missing capabilities of the component, each with the reason."""
         return self.lacks
 
     def test_inherited_tests_are_kept(self) -> None:
@@ -97,9 +98,10 @@ def _override_problem(original: Any, found: Any) -> str | None:
 
 
 class ComponentSuite(Suite):
-    """Base of the suites for one component: it is made by the real loader from the plugin's module.
+    """Base of the suites for one component, which the real loader creates from the plugin's module.
 
-    `plugin` is the module the entry point names, `component` the component's name, `options` its constructor's.
+    `plugin` is the module that the entry point names, `component` the component's name, `options` its constructor's
+    options.
     """
 
     kind: ClassVar[str]
@@ -109,7 +111,7 @@ class ComponentSuite(Suite):
 
     @pytest.fixture
     def registry(self) -> Registry:
-        """A registry of the core and this plugin only, whatever else is installed."""
+        """A registry of only the core and this plugin, regardless of installed plugins."""
         return isolated_registry(self.plugin)
 
     @pytest.fixture
@@ -118,5 +120,5 @@ class ComponentSuite(Suite):
         return registry.spec(self.kind, self.component)
 
     def make(self, registry: Registry) -> Any:
-        """Make a new object of the component."""
+        """Create a new object of the component."""
         return registry.create(self.kind, self.component, dict(self.options))

@@ -1,4 +1,4 @@
-"""The backend of the suite for lease stores: it makes no sandbox, and notes what it is asked to reclaim."""
+"""The backend of the suite for lease stores: it creates no sandboxes, and records requests to reclaim."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ REFUSES = "refuses"
 
 @hookimpl
 def hermes_backends() -> Iterable[BackendSpec]:
-    """Declare it."""
+    """Declare the backend."""
     return [
         BackendSpec(
             name=NAME,
-            summary="Notes what it is asked to reclaim.",
+            summary="Records requests to reclaim.",
             target="hermes_testing.suites.lease_backend:NotingBackend",
             is_remote=True,
         )
@@ -34,14 +34,14 @@ def hermes_backends() -> Iterable[BackendSpec]:
 
 
 class NotingOptions(BaseModel):
-    """Where it writes its notes, and something that no store may write down."""
+    """The folder for its records, and a secret that no store may write."""
 
     folder: Path
     key: SecretStr | None = None
 
 
 class NotingBackend:
-    """Notes handles, each with whether it was made with its key."""
+    """Records handles, each with whether the backend was created with its key."""
 
     Options = NotingOptions
 
@@ -50,7 +50,7 @@ class NotingBackend:
         self.leases: LeaseStore | None = None
 
     def lease_with(self, store: LeaseStore) -> None:
-        """Take it."""
+        """Store the options."""
         self.leases = store
 
     async def check(self, spec: SandboxSpec) -> None:
@@ -58,12 +58,12 @@ class NotingBackend:
 
     async def open(self, spec: SandboxSpec) -> NoReturn:  # noqa: ARG002 - the contract's signature
         """Refuse: there are no sandboxes here."""
-        raise BackendError("the backend of the suite for lease stores makes no sandbox")
+        raise BackendError("the backend of the suite for lease stores creates no sandboxes")
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Note the handle."""
+        """Record the handle."""
         if (self._options.folder / REFUSES).exists():
-            raise BackendError("it refuses, because the test wants that")
+            raise BackendError("it refuses, as the test requires")
         with (self._options.folder / "notes").open("a", encoding="utf-8") as notes:
             notes.write(json.dumps({"handle": dict(handle), "has_key": self._options.key is not None}) + "\n")
 

@@ -1,4 +1,4 @@
-"""The suite every lease store passes: what it has taken is found by others when its process is killed."""
+"""The suite every lease store passes: when its process is killed, others find its leases."""
 
 from __future__ import annotations
 
@@ -48,35 +48,35 @@ async def own(plugin, component, options, steps):
 
 asyncio.run(own(*json.loads(sys.argv[1])))
 """
-"""A process that works with a store of its own, and waits to be killed then."""
+"""A process that uses its own store, and then waits to be killed."""
 
 
 class LeaseStoreSuite(ComponentSuite):
-    """Behaviour of a lease store, with other processes that are killed, and a backend that notes what it reclaims.
+    """Behaviour of a lease store, with killed processes, and a backend that records what it reclaims.
 
-    Set `plugin` and `component`, and write `options_at`, so that each test has a place of its own to write leases.
+    Set `plugin` and `component`, and implement `options_at`, so that each test writes leases to a different place.
     """
 
     kind = "lease_store"
 
     def options_at(self, folder: Path) -> Mapping[str, Any]:
-        """Return options, in plain JSON values, with which leases are written at a place that `folder` names."""
+        """Return options, as plain JSON values, that write leases to the place named by `folder`."""
         raise NotImplementedError
 
     @pytest.fixture
     def registry(self) -> Registry:
-        """A registry with this plugin, and the backend that notes what it reclaims."""
+        """A registry with this plugin, and the backend that records what it reclaims."""
         return isolated_registry(self.plugin, lease_backend.__name__)
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Where the backend writes its notes."""
+        """The folder for the backend's records."""
         path = tmp_path / "notes"
         path.mkdir()
         return path
 
     async def test_a_lease_is_held_until_it_is_given_up(self, registry: Registry, tmp_path: Path, folder: Path) -> None:
-        """`count` is of those of this object."""
+        """`count` is the number of this object's leases."""
         store = self._store(registry, tmp_path)
         other = self._store(registry, tmp_path)
         assert store.count == 0
@@ -89,7 +89,7 @@ class LeaseStoreSuite(ComponentSuite):
         assert store.count == 0
 
     async def test_giving_up_what_is_not_there_is_fine(self, registry: Registry, tmp_path: Path, folder: Path) -> None:
-        """Whether it was ever there or not."""
+        """Whether it ever existed or not."""
         store = self._store(registry, tmp_path)
         await store.give_up("never")
         await store.take(_terms("s1", folder))
@@ -98,11 +98,11 @@ class LeaseStoreSuite(ComponentSuite):
         assert store.count == 0
 
     async def test_nothing_is_there_at_first(self, registry: Registry, tmp_path: Path) -> None:
-        """Collecting is the first thing that a run does."""
+        """Collecting is the first step of a run."""
         assert await self._store(registry, tmp_path).collect(registry) == Collected()
 
     async def test_what_lives_is_never_collected(self, registry: Registry, tmp_path: Path, folder: Path) -> None:
-        """Neither by its own store nor by another one, however late its lease is."""
+        """Neither by its own store nor by another one, however old its lease is."""
         store = self._store(registry, tmp_path)
         await store.take(_terms("s1", folder, lifetime=0.0))
         for one in (store, self._store(registry, tmp_path)):
@@ -113,7 +113,7 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_what_a_killed_process_leased_is_collected(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """Once: by the handle in the lease, with the backend's options."""
+        """Once, by the handle in the lease, with the backend's options."""
         await self._kill_owner_after(
             tmp_path, ("take", _lease_fields("s1", folder)), ("take", _lease_fields("s2", folder))
         )
@@ -127,7 +127,7 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_the_living_keep_theirs_beside_the_dead(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """What is collected is a matter of each lease."""
+        """Each lease is judged separately."""
         await self._kill_owner_after(tmp_path, ("take", _lease_fields("dead", folder)))
         store = self._store(registry, tmp_path)
         await store.take(_terms("living", folder))
@@ -137,7 +137,7 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_two_that_collect_at_once_reclaim_each_sandbox_once(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """Several runs may begin at one time."""
+        """Several runs may start at the same time."""
         await self._kill_owner_after(tmp_path, *(("take", _lease_fields(f"s{number}", folder)) for number in range(8)))
         stores = [self._store(registry, tmp_path) for _ in range(4)]
         found = await asyncio.gather(*(store.collect(registry) for store in stores))
@@ -148,7 +148,7 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_what_cannot_be_reclaimed_keeps_its_lease(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """It is told why; the next time may be better."""
+        """The result says why; a later attempt may succeed."""
         await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)))
         store = self._store(registry, tmp_path)
         (folder / REFUSES).touch()
@@ -166,7 +166,7 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_an_amended_handle_is_the_one_that_is_reclaimed(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """The place of a sandbox may be known only after its lease was written."""
+        """The location of a sandbox may become known only after its lease was written."""
         amended = ("amend", ["s1", {"place": "elsewhere"}])
         await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)), amended)
         await self._store(registry, tmp_path).collect(registry)
@@ -175,7 +175,7 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_amending_what_is_not_held_writes_nothing(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """It would be the lease of nobody."""
+        """It would be a lease without an owner."""
         amended = ("amend", ["s1", {"place": "elsewhere"}])
         await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)), ("give_up", ["s1"]), amended)
         assert await self._store(registry, tmp_path).collect(registry) == Collected()
@@ -183,14 +183,14 @@ class LeaseStoreSuite(ComponentSuite):
     async def test_taking_that_is_cancelled_leaves_no_lease(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """No sandbox is made then."""
+        """No sandbox is created then."""
         await self._kill_owner_after(tmp_path, ("cancel", _lease_fields("s1", folder)))
         assert await self._store(registry, tmp_path).collect(registry) == Collected()
 
     async def test_secrets_of_the_options_are_not_written(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
-        """Nor told to the backend that is made from the lease."""
+        """And not passed to the backend that is created from the lease."""
         given = _lease_fields("s1", folder)
         given["options"]["key"] = SECRET_KEY
         await self._kill_owner_after(tmp_path, ("take", given))
@@ -206,7 +206,7 @@ class LeaseStoreSuite(ComponentSuite):
         return cast("LeaseStore", made)
 
     async def _kill_owner_after(self, tmp_path: Path, *steps: tuple[str, Any]) -> None:
-        """Let another process take the steps, and kill it."""
+        """Run the steps in another process, and kill it."""
         given = json.dumps([self.plugin, self.component, self._options(tmp_path), steps])
         owner = await asyncio.create_subprocess_exec(
             sys.executable, "-c", _OWNER, given, stdout=asyncio.subprocess.PIPE, env=dict(os.environ)

@@ -45,7 +45,7 @@ _MANY: Final = 16
 
 
 def _broken_answers(key: str) -> dict[str, bytes]:
-    """Return what a broken server says, by its kind; some repeat the key that they were sent."""
+    """Return the responses of broken servers, by kind; some echo the key that they received."""
     repeated = json.dumps({"error": f"the key was {key}"})
     return {
         "hangs up": b"",
@@ -59,11 +59,11 @@ def _broken_answers(key: str) -> dict[str, bytes]:
 
 
 class ModelSuite(ComponentSuite):
-    """Behaviour of a model, used as a run uses it.
+    """Behaviour of a model, used as in a run.
 
-    Set `plugin` and `component`, and override `serve`: it yields the settings of a server that answers. A model that
-    needs no server (`embedded` in its spec) needs no override; the settings have the suite's task then. `prompt` is
-    what it is asked, `patience` how many seconds an answer may take.
+    Set `plugin` and `component`, and override `serve`: it yields the settings of a working server. A model without a
+    server (`embedded` in its spec) needs no override; its settings then contain the suite's task. `prompt` is the
+    prompt, `patience` the maximum number of seconds for a reply.
     """
 
     kind = "model"
@@ -71,16 +71,16 @@ class ModelSuite(ComponentSuite):
     patience: ClassVar[float] = 60.0
 
     def serve(self) -> AbstractAsyncContextManager[ModelSettings]:
-        """Serve what the component talks to; yields the settings that lead there."""
+        """Start the component's server; yields the settings to reach it."""
         return contextlib.nullcontext(ModelSettings(tasks=(self.task(),)))
 
     def task(self) -> Task:
-        """Return the task whose prompt it is asked."""
+        """Return the task with the prompt."""
         return Task(id="conformance", messages=(dict(self.prompt),), answer="hello", solution=())
 
     @pytest_asyncio.fixture
     async def settings(self) -> AsyncIterator[ModelSettings]:
-        """The settings of a server that answers, with a key that nobody may be told."""
+        """The settings of a working server, with a secret key."""
         async with self.serve() as settings:
             yield dataclasses.replace(settings, api_key=settings.api_key or KEY, max_retries=0, timeout=self.patience)
 
@@ -91,7 +91,7 @@ class ModelSuite(ComponentSuite):
             yield client
 
     def test_the_provider_has_the_contract_s_method(self, registry: Registry) -> None:
-        """A function that returns the client, and is no coroutine."""
+        """A function, not a coroutine function, that returns the client."""
         provider = self.make(registry)
         assert callable(getattr(provider, "client", None))
         assert not asyncio.iscoroutinefunction(provider.client)
@@ -102,7 +102,7 @@ class ModelSuite(ComponentSuite):
         assert isinstance(client, RecordingModel) == spec.token_level
 
     async def test_making_a_client_opens_no_connection(self, registry: Registry, settings: ModelSettings) -> None:
-        """Many are made where a run is only planned."""
+        """Planning a run creates many clients."""
         async with serving(b"") as server:
             client = self._client(registry, dataclasses.replace(settings, address=server.url))
             await client.aclose()
@@ -110,7 +110,7 @@ class ModelSuite(ComponentSuite):
             assert server.connections == 1
 
     async def test_two_clients_are_two(self, registry: Registry, settings: ModelSettings) -> None:
-        """Closing one leaves the other as it was."""
+        """Closing one does not affect the other."""
         async with self._open(registry, settings) as client:
             other = self._client(registry, settings)
             assert other is not client
@@ -118,25 +118,25 @@ class ModelSuite(ComponentSuite):
             await self._ask(client)
 
     async def test_provenance_is_plain_and_keeps_what_it_says(self, client: ModelClient) -> None:
-        """It names the protocol; what is learnt from the first answer may come to it."""
+        """It names the protocol; the first reply may add facts but change none."""
         before = json.loads(json.dumps(dict(client.provenance), allow_nan=False))
         assert isinstance(before.get("protocol"), str)
         await self._ask(client)
         assert json.loads(json.dumps(dict(client.provenance), allow_nan=False)).items() >= before.items()
 
     async def test_the_key_is_told_to_nobody(self, client: ModelClient, settings: ModelSettings) -> None:
-        """Neither in provenance nor in what the object prints."""
+        """Neither provenance nor the object's repr contains it."""
         key = settings.api_key or ""
         assert key not in json.dumps(dict(client.provenance))
         assert key not in f"{client!r}{client!s}"
 
     async def test_a_server_that_answers_is_accepted(self, client: ModelClient) -> None:
-        """`check` returns, as often as it is called."""
+        """`check` returns, however often it is called."""
         await client.check()
         await client.check()
 
     async def test_a_reply_is_a_turn(self, client: ModelClient) -> None:
-        """Text, calls, the server's word for its end, and counted tokens, each of its type."""
+        """Text, calls, the server's stop reason, and token counts, each with its type."""
         reply = await self._ask(client)
         assert isinstance(reply, ModelReply)
         assert reply.content is None or isinstance(reply.content, str)
@@ -149,14 +149,14 @@ class ModelSuite(ComponentSuite):
         assert min(reply.usage.prompt_tokens, reply.usage.completion_tokens) >= 0
 
     async def test_the_conversation_is_left_as_it_was(self, client: ModelClient) -> None:
-        """It belongs to the rollout, which appends the reply itself."""
+        """It belongs to the rollout, which appends the reply."""
         conversation = Conversation([dict(self.prompt)])
         before = copy.deepcopy(conversation.messages)
         await self._talk(client).chat(self._request(conversation))
         assert conversation.messages == before
 
     async def test_a_rollout_is_played(self, registry: Registry, client: ModelClient) -> None:
-        """To its end, by the model's own words: nothing fails."""
+        """It runs to its end with the model's replies, without failures."""
         spec = self._rollout(registry)
         async with Runtime(registry) as runtime:
             outcome = await run_rollout(spec, runtime, client)
@@ -166,12 +166,12 @@ class ModelSuite(ComponentSuite):
         assert bool(outcome.samples) == isinstance(client, RecordingModel)
 
     async def test_requests_at_the_same_time_are_all_answered(self, client: ModelClient) -> None:
-        """Each by a reply of its own."""
+        """Each gets its own reply."""
         replies = await asyncio.gather(*(self._ask(client, f"r{number}") for number in range(_MANY)))
         assert len({id(reply) for reply in replies}) == _MANY
 
     async def test_cancellation_is_passed_on_and_leaves_the_client_usable(self, client: ModelClient) -> None:
-        """Wherever it comes."""
+        """At whatever point it comes."""
         for steps in range(1, 12):
             asking = asyncio.create_task(self._ask(client, f"r{steps}"))
             for _ in range(steps):
@@ -197,7 +197,7 @@ class ModelSuite(ComponentSuite):
     async def test_a_broken_server_is_an_error_of_the_model(
         self, registry: Registry, settings: ModelSettings, spec: ModelSpec, said: str
     ) -> None:
-        """Whatever it says; and what it repeats of the key is not told on."""
+        """Whatever it says; an echoed key does not appear in the error."""
         self._needs_server(spec)
         key = settings.api_key or ""
         async with serving(_broken_answers(key)[said]) as server:
@@ -206,7 +206,7 @@ class ModelSuite(ComponentSuite):
                 assert key not in await self._fails(self._ask(client))
 
     async def test_closing_twice_is_fine(self, registry: Registry, settings: ModelSettings) -> None:
-        """Also of a client that was never used."""
+        """Even for a client that was never used."""
         for is_used in (False, True):
             client = self._client(registry, settings)
             if is_used:
@@ -215,10 +215,10 @@ class ModelSuite(ComponentSuite):
             await client.aclose()
 
     async def test_the_event_loop_keeps_ticking(self, client: ModelClient) -> None:
-        """While it is asked, so that other rollouts go on."""
-        await self._ask(client, "first")  # what is imported on first use is no stall of every request
+        """A request does not block it, so other rollouts continue."""
+        await self._ask(client, "first")  # an import on first use does not count as a stall
         _, stall = await longest_stall(self._ask(client, "second"))
-        assert stall < 1.0, "the client held the event loop"
+        assert stall < 1.0, "the client blocked the event loop"
 
     def _client(self, registry: Registry, settings: ModelSettings) -> ModelClient:
         return cast("ModelProvider", self.make(registry)).client(settings)
@@ -261,4 +261,4 @@ class ModelSuite(ComponentSuite):
     @staticmethod
     def _needs_server(spec: ModelSpec) -> None:
         if spec.embedded:
-            pytest.skip("lacks server: the model needs none")
+            pytest.skip("lacks server: the model does not need one")

@@ -53,7 +53,7 @@ HEAVY = frozenset(
         "yaml",
     }
 )
-"""Modules that loading a plugin must not import: what all installed plugins cost adds up on every start."""
+"""Modules that loading a plugin must not import: the cost of all installed plugins adds up at every start."""
 
 _IMPORT = """
 import importlib, json, sys
@@ -69,7 +69,7 @@ class PluginSuite(Suite):
     """Behaviour of a plugin as a whole.
 
     Set `plugin` to the module that the entry point names. With `distribution` set, it must be installed and the entry
-    point (`entry_point`, if there are several) must resolve to that module. `may_import` excuses modules from `HEAVY`.
+    point (`entry_point`, if there are several) must resolve to that module. `may_import` exempts modules from `HEAVY`.
     """
 
     plugin: ClassVar[str]
@@ -79,24 +79,24 @@ class PluginSuite(Suite):
 
     @pytest.fixture
     def tolerant(self) -> Registry:
-        """A registry of this plugin alone, in which a failure is a record."""
+        """A registry of only this plugin, in which a failure is recorded."""
         return load_plugins_tolerantly(PluginSettings(allow=(), extra=(self.plugin,)), environ=os.environ)
 
     @pytest.fixture
     def installed_plugin(self) -> Any:
-        """The record of the installed plugin, found as a user's run would find it."""
+        """The record of the installed plugin, found as in a user's run."""
         if self.distribution is None:
-            pytest.skip("no distribution is named, the plugin is a module only")
+            pytest.skip("no distribution is set, so the plugin is only a module")
         name = self.distribution if self.entry_point is None else f"{self.distribution}:{self.entry_point}"
         registry = load_plugins(PluginSettings(allow=(name,), strict=True))
         return next(record for record in registry.plugins if record.state is PluginState.LOADED)
 
     def test_the_entry_point_resolves_to_the_module(self, installed_plugin: Any) -> None:
-        """In the group `hermes_core.plugins`; the name is what users write in filters."""
+        """In the group `hermes_core.plugins`; users write the name in filters."""
         assert installed_plugin.found.value == self.plugin
 
     def test_plugins_list_shows_it(self, installed_plugin: Any) -> None:
-        """`hermes-core plugins list --json`, in a process of its own, has it."""
+        """`hermes-core plugins list --json`, in a separate process, lists it."""
         code = "import sys; from hermes_core.cli import main; sys.exit(main(['plugins', 'list', '--json']))"
         listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert json.dumps(installed_plugin.found.distribution) in json.dumps(json.loads(listing.stdout))
@@ -107,12 +107,12 @@ class PluginSuite(Suite):
         assert (str(record.state), record.note) == ("loaded", "")
 
     def test_it_loads_in_strict_mode_beside_the_core(self) -> None:
-        """And takes no name that is one of the core's."""
+        """It uses none of the core's names."""
         registry = isolated_registry(self.plugin)
         assert registry.conflicts == ()
 
     def test_it_declares_something(self) -> None:
-        """A plugin without a component or a listener has no reason to be installed."""
+        """A plugin without a component or a listener has no use."""
         module = importlib.import_module(self.plugin)
         assert self._specs() or any(name.startswith("hermes_") for name in vars(module))
 
@@ -127,7 +127,7 @@ class PluginSuite(Suite):
         assert unreadable_requirements(requires) == []
 
     def test_every_target_satisfies_its_contract(self, tolerant: Registry) -> None:
-        """Imported by the real loader; what lacks a requirement on this machine is left out."""
+        """Imported by the real loader; targets without their requirements on this machine are skipped."""
         for kind, spec in self._record(tolerant).declared:
             if isinstance(spec, ComponentSpec):
                 try:
@@ -142,17 +142,17 @@ class PluginSuite(Suite):
             assert "\n" not in spec.summary
 
     def test_declarations_are_data(self) -> None:
-        """They cross processes and enter logs: picklable and JSON."""
+        """They cross processes and enter logs, so they are picklable and JSON."""
         for _, spec in self._specs():
             assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301 - our own bytes
             assert json.loads(json.dumps(spec.to_json()))["name"] == spec.name
 
     def test_declaring_twice_gives_the_same(self) -> None:
-        """Each registry asks again."""
+        """Each registry calls the hooks again."""
         assert self._specs() == self._specs()
 
     def test_loading_it_imports_nothing_heavy(self) -> None:
-        """In a fresh interpreter, hooks called."""
+        """In a new interpreter, with all hooks called."""
         modules = {name.partition(".")[0] for name in self._fresh_import()["modules"]}
         assert modules & (HEAVY - self.may_import) == set()
 

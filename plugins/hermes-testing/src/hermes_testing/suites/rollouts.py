@@ -1,4 +1,4 @@
-"""What the suites for tools and verifiers share: a real runtime on the local backend, and rollouts in it."""
+"""Fixtures shared by the suites for tools and verifiers: a real runtime on the local backend, and rollouts in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OpenRollout = Callable[[], AbstractAsyncContextManager[RolloutContext]]
 
 
 class RolloutBase(ComponentSuite):
-    """Fixtures: `runtime`, `rollout` (opens one more rollout's context), `context` (one that is open)."""
+    """Fixtures: `runtime`, `rollout` (opens the context of another rollout), `context` (an open one)."""
 
     @pytest_asyncio.fixture
     async def runtime(self, registry: Registry) -> AsyncIterator[Runtime]:
@@ -31,7 +31,7 @@ class RolloutBase(ComponentSuite):
 
     @pytest.fixture
     def rollout(self, runtime: Runtime) -> OpenRollout:
-        """Open a rollout: a sandbox of its own, prepared by the suite's `prepare`."""
+        """Open a rollout with its own sandbox, prepared by the suite's `prepare`."""
         numbers = itertools.count()
 
         @asynccontextmanager
@@ -51,4 +51,4 @@ class RolloutBase(ComponentSuite):
             yield context
 
     async def prepare(self, context: Any) -> None:
-        """Make the world a rollout starts in; nothing by default."""
+        """Prepare the sandbox in which a rollout starts; does nothing by default."""

@@ -1,4 +1,4 @@
-"""The suite every runtime service passes: what tools keep for all rollouts of one runtime."""
+"""The suite every runtime service passes; a service keeps state of tools for all rollouts of a runtime."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 
 class ServiceSuite(RolloutBase):
-    """Behaviour of a runtime service, asked for as a tool asks for it: by the context of a rollout in a real sandbox.
+    """Behaviour of a runtime service, obtained as by a tool: from the context of a rollout in a real sandbox.
 
-    Set `plugin` and `component`, and write `use`, which leaves something in a rollout's view, and `holds`, which says
-    whether anything that `use` left is there.
+    Set `plugin` and `component`, and implement `use`, which stores something in a rollout's view, and `holds`, which
+    says whether anything that `use` stored is there.
     """
 
     kind = "service"
 
     async def use(self, view: Any) -> None:
-        """Leave something in a rollout's view of the service."""
+        """Store something in a rollout's view of the service."""
         raise NotImplementedError
 
     async def holds(self, view: Any) -> bool:
-        """Say whether something that `use` left is in a rollout's view."""
+        """Tell whether something that `use` stored is in a rollout's view."""
         raise NotImplementedError
 
     async def test_it_has_the_contract_s_methods(self, runtime: Runtime) -> None:
-        """`for_rollout` answers at once; `release` and `aclose` are coroutine functions."""
+        """`for_rollout` is a plain function; `release` and `aclose` are coroutine functions."""
         service = runtime.service(self.component)
         assert not inspect.iscoroutinefunction(service.for_rollout)
         assert inspect.iscoroutinefunction(service.release)
         assert inspect.iscoroutinefunction(service.aclose)
 
     async def test_two_runtimes_have_two(self, registry: Registry, runtime: Runtime, context: RolloutContext) -> None:
-        """What is left in one is not in the other, although the rollouts have one name."""
+        """The state of one is not in the other, although the rollouts have the same name."""
         await self.use(self._view(context))
         async with Runtime(registry) as other:
             assert other.service(self.component) is not runtime.service(self.component)
@@ -50,7 +50,7 @@ class ServiceSuite(RolloutBase):
                 assert not await self.holds(self._view(there))
 
     async def test_asking_for_it_starts_nothing(self, runtime: Runtime, context: RolloutContext) -> None:
-        """No task: many rollouts never use it."""
+        """No task is started: many rollouts never use it."""
         before = asyncio.all_tasks()
         runtime.service(self.component)
         self._view(context)
@@ -63,20 +63,20 @@ class ServiceSuite(RolloutBase):
         assert await self.holds(self._view(context))
 
     async def test_another_rollout_does_not_see_it(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Nor does it reach it."""
+        """And cannot reach it."""
         await self.use(self._view(context))
         async with self._rollout(runtime, "another") as another:
             assert not await self.holds(self._view(another))
 
     async def test_it_goes_with_its_sandbox(self, runtime: Runtime) -> None:
-        """A rollout that is played again under its name finds nothing of the attempt before."""
+        """A second attempt of a rollout under the same name finds no state of the first."""
         async with self._rollout(runtime, "again") as first:
             await self.use(self._view(first))
         async with self._rollout(runtime, "again") as second:
             assert not await self.holds(self._view(second))
 
     async def test_the_end_of_another_rollout_changes_nothing(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Whether that had used the service or not."""
+        """Whether that rollout had used the service or not."""
         await self.use(self._view(context))
         async with self._rollout(runtime, "another") as another:
             await self.use(self._view(another))
@@ -84,7 +84,7 @@ class ServiceSuite(RolloutBase):
         assert await self.holds(self._view(context))
 
     async def test_the_end_of_another_sandbox_changes_nothing(self, runtime: Runtime, context: RolloutContext) -> None:
-        """The judge of a rollout has a sandbox of its own, under the rollout's name."""
+        """A rollout's verifier has another sandbox, under the rollout's name."""
         await self.use(self._view(context))
         async with self._rollout(runtime, context.rollout_id):
             pass
@@ -99,14 +99,14 @@ class ServiceSuite(RolloutBase):
         assert not await self.holds(self._view(context))
 
     async def test_closing_leaves_no_task(self, registry: Registry) -> None:
-        """Not even of what is still in use; and closing twice is fine."""
+        """Not even those in use; and closing twice is fine."""
         before = asyncio.all_tasks()
         async with Runtime(registry) as runtime:
             sandbox = await runtime.backend.open(SandboxSpec(rollout_id="r1"))
             await self.use(self._view(RolloutContext(runtime, rollout_id="r1", sandbox=sandbox)))
             service = runtime.service(self.component)
         await service.aclose()
-        for _ in range(100):  # a task that was cancelled ends when the loop comes to it
+        for _ in range(100):  # a cancelled task ends when the event loop runs it
             await asyncio.sleep(0)
         assert asyncio.all_tasks() == before
 

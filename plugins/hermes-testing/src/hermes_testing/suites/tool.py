@@ -24,10 +24,10 @@ _WRONG = {"string": _MAPPING, "integer": "x", "number": "x", "boolean": "x", "ar
 
 
 class ToolSuite(RolloutBase):
-    """Behaviour of a tool, called as a rollout calls it: in a real sandbox, through a real context.
+    """Behaviour of a tool, called as in a rollout: in a real sandbox, through a real context.
 
-    Set `plugin`, `component` and `arguments` (a call that works after `prepare`); `failing` are calls that go wrong in
-    the world, such as a missing file, and are answered to the model all the same.
+    Set `plugin`, `component` and `arguments` (a call that works after `prepare`); `failing` are calls that fail for
+    outside reasons, such as a missing file, and still return a result to the model.
     """
 
     kind = "tool"
@@ -43,7 +43,7 @@ class ToolSuite(RolloutBase):
         json.dumps(spec.openai_schema())
 
     def test_the_model_is_told_what_it_does(self, spec: ToolSpec) -> None:
-        """The description is text, the tool belongs to a toolset."""
+        """There is a description, and the tool belongs to a toolset."""
         assert spec.description.strip()
         assert spec.toolset.strip()
 
@@ -54,14 +54,14 @@ class ToolSuite(RolloutBase):
             prepare_arguments(spec, text)
 
     def test_missing_arguments_are_answered(self, spec: ToolSpec) -> None:
-        """The text names what is missing."""
+        """The text names the missing argument."""
         for name in spec.parameters.get("required", ()):
             rest = {key: value for key, value in self.arguments.items() if key != name}
             with pytest.raises(ArgumentsError, match=name):
                 prepare_arguments(spec, json.dumps(rest))
 
     def test_arguments_of_the_wrong_type_are_answered(self, spec: ToolSpec) -> None:
-        """For every argument whose type the schema declares."""
+        """For every argument with a type in the schema."""
         for name, schema in spec.parameters.get("properties", {}).items():
             if isinstance(schema, Mapping) and schema.get("type") in _WRONG:
                 wrong = {**self.arguments, name: _WRONG[schema["type"]]}
@@ -73,7 +73,7 @@ class ToolSuite(RolloutBase):
         assert prepare_arguments(spec, json.dumps(dict(self.arguments))).items() >= self.arguments.items()
 
     async def test_it_answers_with_text(self, runtime: Runtime, context: RolloutContext) -> None:
-        """A `ToolResult` whose content is text that can be written as UTF-8, without an error."""
+        """A `ToolResult` with text that can be encoded as UTF-8, and without an error."""
         result = await self.call(runtime, context)
         assert isinstance(result, ToolResult)
         assert isinstance(result.content, str)
@@ -81,13 +81,13 @@ class ToolSuite(RolloutBase):
         assert result.error is None
 
     async def test_failures_are_answered_too(self, runtime: Runtime, context: RolloutContext) -> None:
-        """What goes wrong in the world is a result the model can read, not an exception."""
+        """Failures outside the tool are results that the model can read, not exceptions."""
         for arguments in self.failing:
             result = await self.call(runtime, context, arguments)
             assert result.content.strip()
 
     async def test_rollouts_do_not_share_state(self, runtime: Runtime, rollout: OpenRollout) -> None:
-        """A second rollout gets what the first one got, and the shared object stays as it was."""
+        """A second rollout gets the same results as the first, and the shared object is unchanged."""
         tool = runtime.registry.create("tool", self.component, {})
         before = repr(sorted(vars(tool).items())) if hasattr(tool, "__dict__") else ""
         answers = []
@@ -98,7 +98,7 @@ class ToolSuite(RolloutBase):
         assert (repr(sorted(vars(tool).items())) if hasattr(tool, "__dict__") else "") == before
 
     async def test_cancellation_is_passed_on(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Wherever it comes; a tool that swallows it would keep a run from ending."""
+        """At whatever point it comes; a tool that swallows it would keep a run from ending."""
         for steps in range(1, 12):
             call = asyncio.create_task(self.call(runtime, context))
             for _ in range(steps):
@@ -112,16 +112,16 @@ class ToolSuite(RolloutBase):
     async def test_the_event_loop_keeps_ticking(
         self, runtime: Runtime, context: RolloutContext, rollout: OpenRollout
     ) -> None:
-        """A tool that blocks must not be `async def`: then it runs in a thread."""
+        """A blocking tool must not be `async def`: then it runs in a thread."""
         async with rollout() as other:
-            await self.call(runtime, other)  # what is imported on first use is no stall of every call
+            await self.call(runtime, other)  # an import on first use does not count as a stall
         _, stall = await longest_stall(self.call(runtime, context))
-        assert stall < 1.0, "the tool held the event loop"
+        assert stall < 1.0, "the tool blocked the event loop"
 
     async def call(
         self, runtime: Runtime, context: RolloutContext, arguments: Mapping[str, Any] | None = None
     ) -> ToolResult:
-        """Call the tool as the engine does, in the style it was written in."""
+        """Call the tool as the engine does, sync or async."""
         spec = runtime.registry.spec("tool", self.component)
         assert isinstance(spec, ToolSpec)
         text = json.dumps(dict(self.arguments if arguments is None else arguments))

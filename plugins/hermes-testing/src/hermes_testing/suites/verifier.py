@@ -36,18 +36,18 @@ GARBAGE = {
 
 
 class VerifierSuite(RolloutBase):
-    """Behaviour of a verifier, called on rollouts that solved, half solved or never touched a task.
+    """Behaviour of a verifier on rollouts that solved, half solved or never touched a task.
 
-    Set `plugin`, `component`, `options`; implement `prepare` (the task's world) and `solve`. `full` is the score of a
-    solved task. A verifier that answers "do nothing" tasks names the capability `nothing_scores_less` in `lacks`, one
-    whose commands make files on purpose `leaves_no_files`.
+    Set `plugin`, `component`, `options`; implement `prepare` (the task's sandbox) and `solve`. `full` is the score of a
+    solved task. A verifier for "do nothing" tasks names the capability `nothing_scores_less` in `lacks`, one whose
+    commands create files on purpose `leaves_no_files`.
     """
 
     kind = "verifier"
     full: ClassVar[float | None] = None
 
     async def solve(self, context: Any) -> str:
-        """Do what a perfect rollout would do and return its final answer."""
+        """Solve the task like a perfect rollout and return the final answer."""
         raise NotImplementedError(f"{type(self).__qualname__} must implement solve(context)")
 
     def result(self, answer: str = "", **fields: Any) -> AgentResult:
@@ -59,7 +59,7 @@ class VerifierSuite(RolloutBase):
     async def test_a_solved_task_scores_full(
         self, runtime: Runtime, context: RolloutContext, spec: VerifierSpec
     ) -> None:
-        """Or the suite would prove nothing."""
+        """Otherwise the suite would prove nothing."""
         score = await self.score(runtime, context, self.result(await self.solve(context)))
         assert score.value == pytest.approx(spec.bounds[1] if self.full is None else self.full)
 
@@ -77,7 +77,7 @@ class VerifierSuite(RolloutBase):
             assert isinstance(score.detail, str)
 
     async def test_parts_are_finite_numbers(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Each with a name; they are written to JSON."""
+        """Each has a name; they are written to JSON."""
         for answer in ("", await self.solve(context)):
             score = await self.score(runtime, context, self.result(answer))
             for name, part in score.parts.items():
@@ -87,7 +87,7 @@ class VerifierSuite(RolloutBase):
                 assert math.isfinite(part)
 
     async def test_the_same_rollout_scores_the_same(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Again and again, and by a new object."""
+        """Repeatedly, and by a new object."""
         result = self.result(await self.solve(context))
         verifier = self.make(runtime.registry)
         scores = [await self.judge(runtime, verifier, context, result) for _ in range(3)]
@@ -107,7 +107,7 @@ class VerifierSuite(RolloutBase):
         assert values[0] == values[2]
 
     async def test_the_result_is_not_changed(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Other readers of the rollout come after the verifier."""
+        """Others read the rollout's result after the verifier."""
         result = self.result(await self.solve(context), metadata={"nested": {"list": [1]}})
         before = copy.deepcopy(result)
         await self.score(runtime, context, result)
@@ -123,7 +123,7 @@ class VerifierSuite(RolloutBase):
             assert score.value < (spec.bounds[1] if self.full is None else self.full)
 
     async def test_a_rollout_without_turns_is_judged(self, runtime: Runtime, context: RolloutContext) -> None:
-        """The model never answered: a score, not an exception."""
+        """The model never replied: this is a score, not an exception."""
         empty = AgentResult(messages=[], turns_used=0, finished_naturally=False, stop_reason=StopReason.MODEL_ERROR)
         assert isinstance(await self.score(runtime, context, empty), Score)
 
@@ -131,23 +131,23 @@ class VerifierSuite(RolloutBase):
     async def test_garbage_is_judged_and_never_scores_full(
         self, runtime: Runtime, context: RolloutContext, spec: VerifierSpec
     ) -> None:
-        """Whatever the model says, saying it is not doing it."""
+        """Whatever the model says, a claim is not a solution."""
         full = spec.bounds[1] if self.full is None else self.full
         scores = {name: await self.score(runtime, context, self.result(text)) for name, text in GARBAGE.items()}
         assert {name: score.value for name, score in scores.items() if not score.value < full} == {}
 
     async def test_a_huge_answer_is_judged(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Two megabytes, without holding the event loop."""
+        """Two megabytes, without blocking the event loop."""
         score, stall = await longest_stall(self.score(runtime, context, self.result("word\n" * 400_000)))
         assert math.isfinite(score.value)
-        assert stall < 5.0, "the verifier held the event loop; a blocking one must be an ordinary `def`"
+        assert stall < 5.0, "the verifier blocked the event loop; a blocking one must be an ordinary `def`"
 
     @needs("nothing_scores_less")
     @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
     async def test_an_attack_on_the_judge_scores_no_more_than_nothing(
         self, runtime: Runtime, context: RolloutContext, attack: str
     ) -> None:
-        """What a rollout left behind for whoever judges it; its processes are dead by then, its files are not."""
+        """An attack's files remain, but its processes are dead."""
         untouched = await self.score(runtime, context, self.result())
         await context.terminal(attack, timeout=60)
         await context.sandbox.renew()
@@ -156,7 +156,7 @@ class VerifierSuite(RolloutBase):
     async def test_an_attack_takes_nothing_from_a_solved_task(
         self, runtime: Runtime, context: RolloutContext, spec: VerifierSpec
     ) -> None:
-        """A judge that can be made to fail is a way out of a bad score, too."""
+        """If a judge can be made to fail, a model can avoid a bad score."""
         answer = await self.solve(context)
         for name in ("start_up_files", "python_start_up"):
             await context.terminal(ATTACKS[name], timeout=60)
@@ -173,14 +173,14 @@ class VerifierSuite(RolloutBase):
 
     @needs("leaves_no_files")
     async def test_judging_leaves_no_file_of_the_judge_behind(self, runtime: Runtime, context: RolloutContext) -> None:
-        """Hidden tests and expected values must not be there for what runs next in the sandbox."""
+        """Later code in the sandbox must not find hidden tests and expected values."""
         result = self.result(await self.solve(context))
         before = await traces(context)
         await self.score(runtime, context, result)
         assert (await traces(context))["files"] == before["files"]
 
     async def test_what_it_depends_on_is_named_the_same_each_time(self, registry: Registry) -> None:
-        """`inputs`, `protected` and `verifiers`, where it has them: they are hashed before the rollout and after."""
+        """Its `inputs`, `protected` and `verifiers` are hashed before and after the rollout."""
         said = [dependencies_of(self.make(registry)) for _ in range(2)]
         assert said[0] == said[1]
 
@@ -194,7 +194,7 @@ class VerifierSuite(RolloutBase):
         return await self.judge(runtime, self.make(runtime.registry), context, result)
 
     async def judge(self, runtime: Runtime, verifier: Any, context: RolloutContext, result: AgentResult) -> Score:
-        """Judge as the engine does, in the style the verifier was written in."""
+        """Judge as the engine does, sync or async."""
 
         async def verify(name: str, options: Mapping[str, Any]) -> Score:
             return await self._call(runtime, runtime.verifier(name, options)[1], context, result)

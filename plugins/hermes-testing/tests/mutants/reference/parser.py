@@ -1,4 +1,4 @@
-"""Two parsers in small steps, so that a mutant can change one: a call's body is JSON, or fields of plain text."""
+"""Two parsers in small methods, so that a mutant can change one: a call's body is JSON, or fields of plain text."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class BlockParser(BufferedParser):
 
     @abstractmethod
     def has_body(self, text, at):
-        """Tell whether something that is a call follows the opening tag."""
+        """Tell whether a call follows the opening tag."""
 
     def is_block(self, text, at):
-        """Tell whether the end mark stands before any other: the model meant a call, however it wrote it."""
+        """Tell whether the end mark comes before any other mark: then the model meant a call, however it wrote it."""
         found = MARKS.search(text, at)
         return found is not None and found[0] == CLOSE
 
     @abstractmethod
     def body(self, text, start, schemas, mode):
-        """Return name, arguments, status, reason and end; raise RefusedError for what cannot be read."""
+        """Return name, arguments, status, reason and end; raise RefusedError for an unreadable body."""
 
     @abstractmethod
     def written(self, name, arguments):
@@ -118,7 +118,7 @@ class BlockParser(BufferedParser):
             return self.refused(ParseAttempt(status=status, raw="", start=start, end=refused.stop), refused, text)
         again = self.repeated_end(text, end)
         if again > end:
-            said = "the end tag stands there twice"
+            said = "the end tag appears twice"
             status = AttemptStatus.REPAIRED if status is AttemptStatus.OK else status
             reason, end = f"{reason}; {said}" if reason else said, again
         made = ParseAttempt(status=status, raw=text[start:end], start=start, end=end, name=name, reason=reason)
@@ -128,7 +128,7 @@ class BlockParser(BufferedParser):
             return replace(made, status=AttemptStatus.INVALID_JSON, reason=str(error), value=None)
 
     def repeated_end(self, text, end):
-        """Return where a call ends whose end tag is written again."""
+        """Return where a call with a duplicate end tag ends."""
         return AGAIN.match(text, end).end() if text.endswith(CLOSE, 0, end) else end
 
     def refused(self, attempt, refused, text):
@@ -149,7 +149,7 @@ class BlockParser(BufferedParser):
         return json.dumps(arguments, allow_nan=False)
 
     def broken_at(self, text, start):
-        """Where a body that cannot be read ends: after its end mark, before the next call, or with the text."""
+        """Where an unreadable body ends: after its end mark, before the next call, or with the text."""
         found = MARKS.search(text, start)
         if found is None:
             return len(text), True
@@ -192,7 +192,7 @@ class BlockParser(BufferedParser):
 class TagParser(BlockParser):
     """`<call>{"name": …, "arguments": …}</call>`."""
 
-    constant = int  # raises ValueError, as NaN is none
+    constant = int  # raises ValueError, because NaN is not valid
 
     def has_body(self, text, at):
         return text.startswith("{", at) or self.is_block(text, at)
@@ -221,7 +221,7 @@ class TagParser(BlockParser):
         return len(text)
 
     def decoded(self, body):
-        # Of the body only: an error of json counts the lines before it.
+        # Only the body, because an error of json counts the lines before it.
         return json.loads(body, parse_constant=self.constant)
 
     def fields(self, value):
@@ -255,7 +255,7 @@ class TagParser(BlockParser):
 
 
 class FieldParser(BlockParser):
-    """`<call>name<arg=key>text</arg>…</call>`: only a schema tells what a text means."""
+    """`<call>name<arg=key>text</arg>…</call>`: only a schema tells the type of a text."""
 
     NAME = re.compile(r"([\w.-]+)(?=<)")
     FIELD = re.compile(r"<arg=(\w+)>")
@@ -336,7 +336,7 @@ class FieldParser(BlockParser):
     def block(self, function):
         block, value = super().block(function), function["arguments"]
         value = json.loads(value) if isinstance(value, str) else value
-        # A text that holds marks of the format would end at them.
+        # A text with marks of the format would end at them.
         if any(mark in self.spelt(one) for one in value.values() for mark in ("<arg=", "</arg>", OPEN, CLOSE)):
             raise ValueError("a value holds a mark of the format, which would end it")
         return block

@@ -1,4 +1,4 @@
-"""Imported before the suites: few examples, and none made smaller, which would take most of a mutant's time."""
+"""Imported before the suites: few examples without shrinking, which would take most of a mutant's time."""
 
 from hypothesis import Phase, settings
 

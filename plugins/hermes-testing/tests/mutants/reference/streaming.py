@@ -1,4 +1,4 @@
-"""The parser of tags with a stream that tells text and calls as soon as they are certain."""
+"""The parser of tags with a stream that emits text and calls as soon as they are certain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from reference.parser import CLOSE, OPEN, TagParser
 
 
 class TagStream:
-    """Tells reasoning, text before a call, and a call when its end mark is there, and all the rest at the end."""
+    """Emits reasoning, text before a call, and a call at its end mark, and everything else at the end."""
 
     def __init__(self, parser, tools, mode):
         self.parser, self.tools, self.mode = parser, tools, mode

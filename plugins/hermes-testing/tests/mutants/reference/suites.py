@@ -1,4 +1,4 @@
-"""The parser suite for the reference parsers, and as much of it as a mutant gets."""
+"""The parser suite for the reference parsers, and the part of it that runs on mutants."""
 
 from __future__ import annotations
 

@@ -28,4 +28,4 @@ class CountAsync:
 
 
 class WithoutCall:
-    """What no tool may be."""
+    """What a tool must not be."""

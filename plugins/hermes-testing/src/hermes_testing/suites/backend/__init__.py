@@ -1,1 +1,1 @@
-"""The suite every terminal backend passes, a part a module."""
+"""The suite every terminal backend passes, one part per module."""

@@ -1,4 +1,4 @@
-"""What the parts of the backend suite share."""
+"""Code shared by the parts of the backend suite."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Kept:
 class BackendBase(ComponentSuite):
     """Fixtures: a backend, one sandbox of it.
 
-    `sandbox_fields` are the `SandboxSpec` fields every sandbox gets; `patience` is how many seconds something that
-    should happen at once may take, on a busy machine too: what happens is not waited for any longer. `crowd` is how
-    many sandboxes are opened together, more than start at once.
+    `sandbox_fields` are the `SandboxSpec` fields of every sandbox; `patience` is the maximum number of seconds for
+    something that should happen at once, even on a busy machine. `crowd` is the number of sandboxes opened together,
+    more than can start at once.
 
-    The tests of a class run on one event loop and share a backend, because starting places is what takes time;
-    asynchronous fixtures of a subclass need `loop_scope="class"`.
+    The tests of a class run on one event loop and share a backend, because starting sandboxes takes time; asynchronous
+    fixtures of a subclass need `loop_scope="class"`.
     """
 
     kind = "backend"
@@ -55,7 +55,7 @@ class BackendBase(ComponentSuite):
     @pytest_asyncio.fixture(scope="class", loop_scope="class")
     @classmethod
     async def class_state(cls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kept]:
-        """What is shared, closed after the last test of the class; leases are in a directory of the class's own."""
+        """The shared objects, closed after the last test of the class; leases are in a directory of the class."""
         class_state = Kept()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -66,14 +66,14 @@ class BackendBase(ComponentSuite):
 
     @pytest_asyncio.fixture(loop_scope="class")
     async def backend(self, class_state: Kept, registry: Registry) -> TerminalBackend:
-        """The backend, made by the registry while the caller has a secret in its environment."""
+        """The backend, created by the registry while the caller has a secret in its environment."""
         if class_state.backend is None:
             class_state.backend = self.make(registry)
         return class_state.backend
 
     @pytest_asyncio.fixture(loop_scope="class")
     async def own_backend(self, class_state: Kept, registry: Registry) -> AsyncIterator[TerminalBackend]:
-        """A backend that no other test uses, to be closed."""
+        """A backend that no other test uses, so the test may close it."""
         del class_state
         backend: TerminalBackend = self.make(registry)
         yield backend
@@ -87,7 +87,7 @@ class BackendBase(ComponentSuite):
 
     @pytest_asyncio.fixture(name="shared", loop_scope="class")
     async def shared_sandbox(self, class_state: Kept, backend: TerminalBackend) -> Sandbox:
-        """A sandbox that other tests use too, its workspace emptied; they leave the session's state alone."""
+        """A sandbox shared with other tests, with an empty workspace; tests must not change the session's state."""
         if class_state.sandbox is not None:
             with contextlib.suppress(SandboxLostError):
                 await class_state.sandbox.exec(
@@ -99,19 +99,19 @@ class BackendBase(ComponentSuite):
         return class_state.sandbox
 
     def lacking(self) -> Mapping[str, str]:
-        """Return what `lacks` names, and what the level of isolation does not promise."""
+        """Return the capabilities in `lacks`, and those that the isolation level does not promise."""
         if self.level() != "none":
             return self.lacks
-        return {"separation": "isolation 'none' separates nothing but directories", **self.lacks}
+        return {"separation": "isolation 'none' separates only directories", **self.lacks}
 
     def make(self, registry: Registry) -> Any:
-        """Make a backend, with where to write its leases if it has none."""
+        """Create a backend, with a place for its leases if it has none."""
         backend = super().make(registry)
         supply_lease_store(backend, registry, self.component)
         return backend
 
     def level(self) -> str:
-        """Return the isolation of the suite's sandboxes: what is asked for, or the backend's own level."""
+        """Return the isolation of the suite's sandboxes: the requested level, or the backend's default."""
         return self.ask().isolation or _own_level(self.plugin, self.component)
 
     def ask(self, **fields: Any) -> SandboxSpec:
@@ -119,7 +119,7 @@ class BackendBase(ComponentSuite):
         return SandboxSpec(**{**self.sandbox_fields, **fields})
 
     async def ask_for(self, backend: TerminalBackend, **fields: Any) -> SandboxSpec:
-        """Return such a spec, or skip the test with the reason why it is refused here."""
+        """Return such a spec, or skip the test with the reason if it is refused here."""
         spec = self.ask(**fields)
         try:
             await backend.check(spec)
@@ -128,7 +128,7 @@ class BackendBase(ComponentSuite):
         return spec
 
     async def vanishes(self, sandbox: Sandbox, token: str) -> bool:
-        """Tell whether no process with the token is left in the sandbox, after a moment at most."""
+        """Wait shortly; tell whether no process with the token is left in the sandbox."""
 
         async def is_gone() -> bool:
             return not await runs_inside(sandbox, token)
@@ -136,7 +136,7 @@ class BackendBase(ComponentSuite):
         return await eventually(is_gone, seconds=self.patience)
 
     async def runs_out_of_time(self, sandbox: Sandbox, command: str) -> ExecResult:
-        """Run a command until a time limit ends it that has let it come to its `touch reached` in the workspace."""
+        """Run a command with a time limit that is long enough for its `touch reached` in the workspace."""
 
         async def attempt(seconds: float) -> ExecResult:
             result = await sandbox.exec(command, timeout=seconds)
@@ -146,7 +146,7 @@ class BackendBase(ComponentSuite):
         return await with_more_time(attempt)
 
     async def starts(self, sandbox: Sandbox, token: str) -> bool:
-        """Tell whether a process with the token runs in the sandbox, after a moment at most."""
+        """Wait shortly; tell whether a process with the token runs in the sandbox."""
         return await eventually(lambda: runs_inside(sandbox, token), seconds=self.patience)
 
 
@@ -158,7 +158,7 @@ def _own_level(plugin: str, component: str) -> str:
 
 
 async def leases() -> list[Lease]:
-    """Return the leases of the sandboxes that are open, oldest first."""
+    """Return the leases of the open sandboxes, oldest first."""
     found, problems = await asyncio.to_thread(lambda: LeaseBook(default_lease_dir()).read())
     assert problems == []
     return found

@@ -1,4 +1,4 @@
-"""Commands: what goes in, what comes out, how they end."""
+"""Tests of commands: input, output and endings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Commands(BackendBase):
     """Single commands."""
 
     async def test_stdout_and_stderr_are_kept_apart(self, shared: Sandbox) -> None:
-        """Each stream arrives as its own bytes."""
+        """Each stream has its own bytes."""
         result = await shared.exec("echo out; echo err >&2")
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 0)
 
@@ -97,40 +97,40 @@ class Commands(BackendBase):
         ],
     )
     async def test_exit_codes_are_those_of_bash(self, shared: Sandbox, command: str, code: int) -> None:
-        """128+n after signal n, 127 for an unknown command, 2 for bad syntax."""
+        """128+n after signal n, 127 for an unknown command, 2 for a syntax error."""
         assert (await shared.exec(command)).exit_code == code
 
     @pytest.mark.parametrize(("command", "expected"), _COMMANDS.values(), ids=_COMMANDS)
     async def test_commands_are_taken_as_bash_would(self, shared: Sandbox, command: str, expected: str) -> None:
-        """Wrapping the command does not change its meaning, nor that of the next one."""
+        """Wrapping a command changes neither its meaning nor that of the next command."""
         result = await shared.exec(command)
         assert (result.output, result.exit_code) == (expected, 0)
         assert (await shared.exec("echo next")).output == "next\n"
 
     async def test_bytes_arrive_unchanged(self, shared: Sandbox) -> None:
-        """Output that is no text is not decoded on the way."""
+        """Binary output is not decoded on the way."""
         result = await shared.exec(r"printf '\000\377\376\200a\r\n'")
         assert result.stdout == b"\0\xff\xfe\x80a\r\n"
 
     async def test_output_is_text_whatever_the_bytes(self, shared: Sandbox) -> None:
-        """UTF-8 is decoded, what is not UTF-8 is replaced."""
+        """UTF-8 is decoded, invalid UTF-8 is replaced."""
         result = await shared.exec(r"printf 'caf\303\251 \377 ok'")
         assert result.output == "café \N{REPLACEMENT CHARACTER} ok"
 
     @pytest.mark.parametrize("data", [b"a\0b\xff\n", "é\n", _METACHARACTERS, "", b"\n\n"])
     async def test_stdin_arrives_unchanged(self, shared: Sandbox, data: bytes | str) -> None:
-        """Bytes and text, with everything a shell would act on; text is UTF-8."""
+        """Bytes and text (as UTF-8), including all characters that a shell would interpret."""
         result = await shared.exec("cat; test ! -e pwned", stdin=data)
         assert (result.stdout, result.exit_code) == (data.encode() if isinstance(data, str) else data, 0)
 
     async def test_a_mebibyte_of_stdin_arrives(self, shared: Sandbox) -> None:
-        """More than any pipe holds."""
+        """Input larger than any pipe buffer arrives whole."""
         data = bytes(range(256)) * 4096
         result = await shared.exec("sha256sum", stdin=data)
         assert result.stdout[:64].decode() == hashlib.sha256(data).hexdigest()
 
     async def test_stdin_that_nobody_reads_does_no_harm(self, shared: Sandbox) -> None:
-        """The command ends although its input was not taken."""
+        """The command ends although its input was not read."""
         result = await shared.exec("echo done", stdin=b"x" * 1_000_000)
         assert (result.stdout, result.exit_code) == (b"done\n", 0)
 
@@ -140,13 +140,13 @@ class Commands(BackendBase):
         assert (result.output, result.timed_out) == ("1\n", False)
 
     async def test_a_command_of_a_megabyte_runs(self, shared: Sandbox) -> None:
-        """Longer than one argument may be (128 KiB)."""
+        """A command longer than the limit of one argument (128 KiB) runs."""
         result = await shared.exec(f"x='{'a' * 1_000_000}'; echo ${{#x}}")
         assert result.output == "1000000\n"
 
     @pytest.mark.parametrize("command", ["echo a\0b", "echo \ud800"], ids=["NUL", "surrogate"])
     async def test_what_no_process_can_be_given_is_refused_clearly(self, shared: Sandbox, command: str) -> None:
-        """As a command, a variable and a directory; nothing is cut off, and the sandbox stays usable."""
+        """Invalid commands, variables and directories: nothing is cut off, and the sandbox stays usable."""
         with pytest.raises(ValueError, match=r"NUL|null|surrogate"):
             await shared.exec(command)
         with pytest.raises(ValueError, match=r"NUL|null|surrogate"):
@@ -157,43 +157,43 @@ class Commands(BackendBase):
 
     @pytest.mark.parametrize("timeout", [-1, float("nan")])
     async def test_a_timeout_that_is_none_is_refused(self, shared: Sandbox, timeout: float) -> None:
-        """Before the command runs."""
+        """An invalid timeout is refused before the command runs."""
         with pytest.raises(ValueError, match="timeout"):
             await shared.exec("touch ran", timeout=timeout)
         assert await shared.list_dir() == []
 
     async def test_env_holds_for_one_call(self, shared: Sandbox) -> None:
-        """The value is taken literally and is gone afterwards."""
+        """The value is taken literally and is gone after the call."""
         value = "x y $HOME 'q' \"d\"\nsecond"
         assert (await shared.exec('printf %s "$ASKED"', env={"ASKED": value})).output == value
         assert (await shared.exec("echo ${ASKED-unset}")).output == "unset\n"
 
     async def test_the_spec_s_env_is_there(self, backend: TerminalBackend) -> None:
-        """Every command sees it, also through a child process."""
+        """Every command and its child processes see it."""
         async with await backend.open(self.ask(env={"FROM_SPEC": "a b"})) as sandbox:
             assert (await sandbox.exec("sh -c 'echo \"$FROM_SPEC\"'")).output == "a b\n"
 
     async def test_commands_begin_in_the_workspace(self, sandbox: Sandbox) -> None:
-        """The path the sandbox names as its workspace is absolute and where commands start."""
+        """The sandbox's workspace path is absolute, and commands start there."""
         assert sandbox.workspace.startswith("/")
         result = await sandbox.exec(f"test . -ef '{sandbox.workspace}'")
         assert result.exit_code == 0
 
     async def test_cwd_holds_for_one_call(self, shared: Sandbox) -> None:
-        """Absolute, or relative to the workspace."""
+        """The directory may be absolute or relative to the workspace."""
         before = (await shared.exec("mkdir -p 'sub dir'; pwd")).output
         assert (await shared.exec("pwd", cwd="/")).output == "/\n"
         assert (await shared.exec("pwd", cwd="sub dir")).output.endswith("/sub dir\n")
         assert (await shared.exec("pwd")).output == before
 
     async def test_an_absent_cwd_is_exit_code_126(self, shared: Sandbox) -> None:
-        """And the command does not run somewhere else."""
+        """The command does not run in another directory instead."""
         result = await shared.exec("touch ran", cwd="no/such/place")
         assert result.exit_code == 126
         assert (await shared.exec("ls")).output == ""
 
     async def test_a_repeated_execution_id_runs_nothing(self, shared: Sandbox) -> None:
-        """The result of the first call is given again (predecessor 2.3 #7: retries ran a command twice)."""
+        """The first result is returned again (hermes-agent: retries ran a command twice)."""
         name, command = sleep_token(), "echo ran | tee -a log; echo error >&2; exit 3"
         first = await shared.exec(command, execution_id=name)
         again = await shared.exec(command, execution_id=name)
@@ -211,7 +211,7 @@ class Commands(BackendBase):
             assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
 
     async def test_the_last_64_executions_are_known(self, shared: Sandbox) -> None:
-        """The first of them too: a caller that lost its connection may ask late, when others have asked since."""
+        """Even the first of them: a caller that lost its connection may ask after other calls."""
         log = sleep_token()
         names = [f"{log}.{number}" for number in range(64)]
         await asyncio.gather(*(shared.exec(f"echo ran >> {log}", execution_id=name) for name in names))
@@ -220,34 +220,34 @@ class Commands(BackendBase):
         assert await shared.read_file(log) == b"ran\n" * 64
 
     async def test_an_execution_is_one_of_its_sandbox(self, shared: Sandbox, sandbox: Sandbox) -> None:
-        """Two rollouts may number their calls alike."""
+        """Two rollouts may use the same execution ids."""
         name = sleep_token()
         for place in (shared, sandbox):
             await place.exec(f"echo ran >> {name}", execution_id=name)
             assert await place.read_file(name) == b"ran\n"
 
     async def test_a_repeat_of_a_running_execution_gets_its_answer(self, shared: Sandbox) -> None:
-        """When it is there; nothing runs twice."""
+        """It waits for the first call's result; nothing runs twice."""
         name = sleep_token()
         calls = [shared.exec("echo ran >> log; sleep 0.2; echo done", execution_id=name) for _ in range(3)]
         assert [result.output for result in await asyncio.gather(*calls)] == ["done\n"] * 3
         assert await shared.read_file("log") == b"ran\n"
 
     async def test_other_execution_ids_are_other_executions(self, shared: Sandbox) -> None:
-        """The same command runs for each of them."""
+        """The same command runs once for each id."""
         for _ in range(2):
             await shared.exec("echo ran >> log", execution_id=sleep_token())
         assert await shared.read_file("log") == b"ran\nran\n"
 
     async def test_a_timeout_is_exit_code_124_with_what_was_printed(self, shared: Sandbox) -> None:
-        """The flag is set and the output so far is kept, of both streams."""
+        """The flag is set and the output so far of both streams is kept."""
         result = await self.runs_out_of_time(shared, "echo before; echo error >&2; touch reached; sleep 600")
         assert (result.exit_code, result.timed_out) == (124, True)
         assert (result.stdout, result.stderr) == (b"before\n", b"error\n")
         assert result.output == "before\nerror\n"
 
     async def test_a_timed_out_execution_is_known_too(self, shared: Sandbox) -> None:
-        """Its repeat is answered with what there was, and is no second try."""
+        """A repeat returns the stored result and does not run the command again."""
 
         async def attempt(seconds: float) -> tuple[str, ExecResult, ExecResult]:
             name = sleep_token()
@@ -261,12 +261,12 @@ class Commands(BackendBase):
         assert await shared.read_file(f"log-{name}") == b"ran\n"
 
     async def test_exit_code_124_alone_is_no_timeout(self, shared: Sandbox) -> None:
-        """A command may exit 124 by itself."""
+        """A command may exit with 124 by itself."""
         result = await shared.exec("exit 124", timeout=60)
         assert (result.exit_code, result.timed_out) == (124, False)
 
     async def test_the_spec_s_timeout_is_the_default(self, backend: TerminalBackend) -> None:
-        """It holds where a call names none."""
+        """It applies if a call has no timeout."""
         async with await backend.open(self.ask(timeout=0.4)) as sandbox:
             assert (await sandbox.exec("sleep 600")).timed_out
 
@@ -282,21 +282,21 @@ class Commands(BackendBase):
         ids=["child", "background", "grandchild", "setsid", "deaf_to_signals"],
     )
     async def test_a_timeout_kills_every_process_of_the_command(self, shared: Sandbox, command: str) -> None:
-        """Children, grandchildren, those in a session of their own and those that ignore signals."""
+        """Children, grandchildren, those in another session and those that ignore signals."""
         token = sleep_token()
         result = await self.runs_out_of_time(shared, command.replace("TOKEN", token))
         assert result.timed_out
         assert await self.vanishes(shared, token)
 
     async def test_a_background_child_does_not_hold_the_call(self, sandbox: Sandbox) -> None:
-        """The call ends with the shell, not with the last holder of its output; the child lives on."""
+        """The call ends with the shell, even if the child keeps the output open; the child lives on."""
         token = sleep_token()
         result = await sandbox.exec(f"sleep {token} & echo started", timeout=self.patience)
         assert (result.output, result.exit_code, result.timed_out) == ("started\n", 0, False)
         assert await self.starts(sandbox, token)
 
     async def test_long_output_keeps_head_and_tail_and_counts_the_rest(self, backend: TerminalBackend) -> None:
-        """The omitted bytes are counted exactly and named in the text."""
+        """The number of omitted bytes is exact and part of the text."""
         whole = b"".join(b"%d\n" % n for n in range(1, 20_001))
         async with await backend.open(self.ask(output_limit=1000)) as sandbox:
             result = await sandbox.exec("seq 1 20000")
@@ -313,27 +313,28 @@ class Commands(BackendBase):
         assert (result.stdout, result.truncated, result.omitted_bytes) == (b"x" * 2000, False, 0)
 
     async def test_a_flood_on_both_streams_ends(self, shared: Sandbox) -> None:
-        """Both pipes are drained at the same time (predecessor 2.5 #1: deadlock above 64 KB)."""
+        """Both pipes are drained at the same time (hermes-agent: deadlock above 64 KB)."""
         flood = "head -c 9000000 /dev/zero"
         result = await shared.exec(f"{flood} >&2 & {flood}; wait; exit 5", timeout=60)
         assert (result.exit_code, result.truncated, result.timed_out) == (5, True, False)
-        # Both ends of each stream are kept, and what is missing of both is counted, which is more than one had.
+        # Both ends of each stream are kept, and the missing bytes of both are counted, which is more than one stream
+        # had.
         assert min(len(result.stdout), len(result.stderr)) >= 2 * self.ask().output_limit
         assert result.omitted_bytes > 9_000_000
 
     async def test_output_of_200_megabytes_takes_little_memory(self, shared: Sandbox) -> None:
-        """It is counted, not collected (predecessor 2.3 #13: 200 MB took 621 MB)."""
+        """Omitted output is counted, not stored (hermes-agent: 200 MB took 621 MB)."""
         flood = shared.exec("head -c 200000000 /dev/zero", timeout=250)
         (result, held), grown = await memory_growth(most_held(flood))
         assert result.omitted_bytes == 200_000_000 - 2 * self.ask().output_limit
         assert (result.exit_code, result.truncated) == (0, True)
         assert held < 64 << 20
-        # What is no Python object is seen only in the process, which may grow for other reasons at the same time.
+        # Memory outside Python objects shows only in the process size, which may grow for other reasons too.
         assert grown < 150 << 20
 
     async def test_output_without_end_ends_at_the_timeout(self, shared: Sandbox) -> None:
-        """With its beginning and its end, and the command is dead."""
-        # More than is kept, and than lies in a pipe that nobody reads any more.
+        """Beginning and end of the output are kept, and the command is dead."""
+        # More than is kept, and more than fits into an unread pipe.
         much = 2 * self.ask().output_limit + (4 << 20)
         result = await self.runs_out_of_time(shared, f"echo first; yes | head -c {much}; touch reached; yes")
         assert (result.exit_code, result.timed_out, result.truncated) == (124, True, True)
@@ -342,7 +343,7 @@ class Commands(BackendBase):
 
     @needs("visible_environment")
     async def test_the_caller_s_secrets_are_invisible(self, shared: Sandbox) -> None:
-        """Not in the command's environment, nor in that of any process it can look into."""
+        """Neither the command's environment nor that of any process it can inspect has them."""
         seen = await shared.exec("env; cat /proc/$$/environ /proc/$PPID/environ 2>/dev/null; true")
         assert b"PATH=" in seen.stdout
         assert b"sk-never-seen" not in seen.stdout
@@ -354,7 +355,7 @@ def alternating_lines(count: int) -> str:
 
 
 async def most_held(awaitable: Awaitable[T]) -> tuple[T, int]:
-    """Await something and measure how many bytes Python's objects held at most meanwhile, beyond those of before."""
+    """Await something and measure the peak memory of Python objects meanwhile, beyond that of before."""
     was_tracing = tracemalloc.is_tracing()
     tracemalloc.start()
     try:

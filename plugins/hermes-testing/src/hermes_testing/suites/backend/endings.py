@@ -1,4 +1,4 @@
-"""Sandboxes renewed and closed, and what is left of them."""
+"""Tests of renewing and closing sandboxes, and of leftovers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Endings(BackendBase):
     """`renew`, `aclose`, and leases."""
 
     async def test_renew_kills_processes_and_keeps_files(self, sandbox: Sandbox) -> None:
-        """Background processes are gone, and so is the session's state."""
+        """Background processes and the session's state are gone."""
         token = sleep_token()
         await sandbox.write_file("kept", b"1")
         await sandbox.exec(f"export STATE=old; setsid sleep {token} & echo started")
@@ -54,14 +54,14 @@ class Endings(BackendBase):
         assert (await sandbox.exec("echo ${STATE-none}; pwd")).output == f"none\n{sandbox.workspace}\n"
 
     async def test_nothing_of_a_session_survives_a_renewal(self, sandbox: Sandbox) -> None:
-        """Functions, options, umask: a new agent begins with a new one."""
+        """Functions, options and umask are gone: a new agent starts with a new session."""
         await sandbox.exec("mkdir d; cd d; echo() { printf forged; }; set -u; umask 0")
         await sandbox.renew()
         seen = await sandbox.exec("echo ${UNSET}; touch f; stat -c %a f")
         assert (seen.output in {"\n644\n", "\n600\n", "\n640\n"}, seen.exit_code) == (True, 0)
 
     async def test_renewing_ends_a_call_in_flight(self, sandbox: Sandbox) -> None:
-        """It says that the sandbox is lost to it, whoever asks afterwards is served."""
+        """The call reports that the sandbox is lost; later calls work."""
         call = await begin(sandbox, "sleep 600", seconds=self.patience)
         await sandbox.renew()
         with pytest.raises(SandboxLostError):
@@ -69,21 +69,21 @@ class Endings(BackendBase):
         assert (await sandbox.exec("echo next")).output == "next\n"
 
     async def test_a_sandbox_is_renewed_again_and_again(self, sandbox: Sandbox) -> None:
-        """The third agent is as good as the first."""
+        """The third agent works as well as the first."""
         for number in range(3):
             await sandbox.exec(f"echo {number} >> log")
             await sandbox.renew()
         assert await sandbox.read_file("log") == b"0\n1\n2\n"
 
     async def test_closing_twice_is_fine(self, own_backend: TerminalBackend) -> None:
-        """For the sandbox and for the backend, one after another or at once."""
+        """For the sandbox and for the backend, one after another or at the same time."""
         sandbox = await own_backend.open(self.ask())
         await asyncio.gather(sandbox.aclose(), sandbox.aclose())
         await sandbox.aclose()
         await own_backend.aclose()
 
     async def test_a_closed_sandbox_is_lost(self, backend: TerminalBackend, tmp_path: Path) -> None:
-        """Every call says so."""
+        """Every call reports that."""
         sandbox = await backend.open(self.ask())
         await sandbox.aclose()
         for call in (
@@ -98,7 +98,7 @@ class Endings(BackendBase):
                 await call
 
     async def test_closing_ends_calls_in_flight(self, backend: TerminalBackend) -> None:
-        """None hangs, each says that the sandbox is lost."""
+        """No call hangs; each reports that the sandbox is lost."""
         sandbox = await backend.open(self.ask())
         running = await begin(sandbox, "sleep 600", seconds=self.patience)
         queued = asyncio.create_task(sandbox.exec("echo never"))
@@ -110,7 +110,7 @@ class Endings(BackendBase):
 
     @needs("processes")
     async def test_closing_ends_whoever_waits_for_a_process(self, backend: TerminalBackend) -> None:
-        """As it ends other calls."""
+        """A wait for a process ends like other calls."""
         sandbox = await backend.open(self.ask())
         info = await sandbox.processes.start("exec sleep 600")
         waiting = asyncio.create_task(sandbox.processes.wait(info.id))
@@ -122,19 +122,19 @@ class Endings(BackendBase):
     @needs("visible_processes")
     @pytest.mark.parametrize("closer", ["sandbox", "backend"])
     async def test_nothing_is_left_after_aclose(self, own_backend: TerminalBackend, closer: str) -> None:
-        """No process, wherever it hid, and no file where this machine can see it, from the moment that it returns."""
+        """When it returns, there is no process, wherever it hid, and no file that this machine can see."""
         token = sleep_token()
         sandbox = await own_backend.open(self.ask())
         await sandbox.exec(f"touch {token}; setsid sleep {token} & (sleep {token} &) ; sleep {token} & disown -a")
         assert await eventually(lambda: len(processes_here(token)) == 3, seconds=self.patience)
         await (sandbox if closer == "sandbox" else own_backend).aclose()
         assert processes_here(token) == []
-        # Visible on this machine only where the sandbox shares its paths.
+        # Visible on this machine only if the sandbox shares its paths.
         assert not await asyncio.to_thread(Path(sandbox.workspace, token).exists)
 
     @needs("visible_processes")
     async def test_closing_is_finished_although_cancelled(self, backend: TerminalBackend) -> None:
-        """Whoever closes may be ended himself."""
+        """Cancelling the caller of close does not stop the closing."""
         token = sleep_token()
         for steps in (0, 1, 5):
             sandbox = await backend.open(self.ask())
@@ -149,13 +149,13 @@ class Endings(BackendBase):
         assert await eventually(lambda: processes_here(token) == [], seconds=self.patience)
 
     async def test_opening_and_closing_do_not_block_the_event_loop(self, backend: TerminalBackend) -> None:
-        """Somebody else finds time while a sandbox starts, is renewed and ends."""
+        """Other tasks run while a sandbox starts, is renewed and ends."""
 
         async def open_and_close() -> None:
             async with await backend.open(self.ask()) as sandbox:
                 await sandbox.renew()
 
-        await open_and_close()  # what is imported on first use is no stall of every sandbox
+        await open_and_close()  # an import on first use does not count as a stall
         _, stall = await longest_stall(open_and_close())
         assert stall < 1.5
 
@@ -163,7 +163,7 @@ class Endings(BackendBase):
     async def test_a_lease_is_there_before_the_sandbox(
         self, own_backend: TerminalBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """So that a caller that is killed while it opens one leaves nothing unknown."""
+        """If the caller is killed while it opens a sandbox, the lease is already written."""
         known: list[set[str]] = []
         create: Any = getattr(own_backend, "create", None)
 
@@ -180,7 +180,7 @@ class Endings(BackendBase):
 
     @needs("leases")
     async def test_a_lease_lasts_as_long_as_the_sandbox(self, own_backend: TerminalBackend) -> None:
-        """It names the rollout and a living owner, but no variable's value; closing strikes it out."""
+        """It names the rollout and a living owner but no variable's value; closing removes it."""
         variables = {**self.ask().env, "KEY_OF_THE_SUITE": SECRET_VALUE}
         sandbox = await own_backend.open(self.ask(rollout_id="rollout-7", env=variables))
         held = {lease.sandbox_id: lease for lease in await leases()}
@@ -191,7 +191,7 @@ class Endings(BackendBase):
 
     @needs("leases", "visible_processes")
     async def test_what_a_killed_caller_left_is_reclaimed_by_its_lease(self, own_backend: TerminalBackend) -> None:
-        """By another process that knows nothing but the lease; reclaiming twice is fine."""
+        """By another process that knows only the lease; reclaiming twice is fine."""
         token = sleep_token()
         sandbox_id = await self._killed_owner(f"setsid sleep {token} >/dev/null 2>&1 & true")
         found = {lease.sandbox_id: lease for lease in await leases()}
@@ -201,7 +201,7 @@ class Endings(BackendBase):
         await reclaim(lease.handle)
         assert await eventually(lambda: processes_here(token) == [], seconds=self.patience)
         await reclaim(lease.handle)
-        for other in found.values():  # what the sandbox shared with others has a lease of its own
+        for other in found.values():  # resources shared with other sandboxes have separate leases
             if (other.backend, other.owner_pid, other.owner_start) == (
                 lease.backend,
                 lease.owner_pid,
@@ -210,7 +210,7 @@ class Endings(BackendBase):
                 await reclaim(other.handle)
 
     async def _killed_owner(self, command: str) -> str:
-        """Open a sandbox in a process that is killed then, and return its id."""
+        """Open a sandbox in a process that is then killed, and return its id."""
         given = json.dumps([self.plugin, self.component, dict(self.options), dict(self.sandbox_fields), command])
         owner = await asyncio.create_subprocess_exec(
             sys.executable, "-c", _OWNER, given, stdout=asyncio.subprocess.PIPE, env=dict(os.environ)
@@ -226,7 +226,7 @@ class Endings(BackendBase):
 async def assert_nothing_opens_without_a_lease(
     backend: TerminalBackend, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refuse every lease: a backend that has no `create` to be watched must not open a sandbox then."""
+    """Refuse every lease: then a backend whose creation cannot be observed must not open a sandbox."""
     assert isinstance(backend, LeasingBackend)
     assert backend.leases is not None
 

@@ -1,4 +1,4 @@
-"""The raw file interface: bytes in, the same bytes out, and the built-in exceptions."""
+"""Tests of the raw file interface: bytes in, the same bytes out, and built-in exceptions."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Files(BackendBase):
 
     @pytest.mark.parametrize("size", [0, 1, 4095, 65_535, 65_536, 65_537, 1_048_583, 5_000_000])
     async def test_bytes_make_the_round_trip(self, shared: Sandbox, size: int) -> None:
-        """All 256 values, at the sizes where buffers end; commands see the same bytes."""
+        """All 256 values, at the sizes of buffers; commands see the same bytes."""
         data = random.Random(size).randbytes(size)  # noqa: S311 - test data
         await shared.write_file("data.bin", data)
         back = await shared.read_file("data.bin")
-        # By hash: the difference of two large blocks of bytes is nothing to print, and takes minutes to find.
+        # By hash: computing the difference of two large blocks takes minutes, and printing it is useless.
         assert (len(back), hashlib.sha256(back).hexdigest()) == (size, hashlib.sha256(data).hexdigest())
         digest = (await shared.exec("sha256sum data.bin")).output[:64]
         assert digest == hashlib.sha256(data).hexdigest()
 
     @pytest.mark.parametrize("name", _NAMES)
     async def test_any_name_will_do(self, shared: Sandbox, name: str) -> None:
-        """Names are not looked at by a shell; parent directories are created."""
+        """No shell interprets names; parent directories are created."""
         await shared.write_file(name, b"found")
         assert await shared.read_file(name) == b"found"
         assert (await shared.exec('cat -- "./$NAME"', env={"NAME": name})).stdout == b"found"
@@ -43,14 +43,14 @@ class Files(BackendBase):
         assert await shared.read_file("t") == "é\r\nno newline at end".encode()
 
     async def test_writing_replaces_the_whole_content(self, shared: Sandbox) -> None:
-        """A shorter text leaves nothing of the longer one."""
+        """A shorter text leaves no part of the longer one."""
         await shared.write_file("f", b"a long first version")
         await shared.write_file("f", b"short")
         assert await shared.read_file("f") == b"short"
 
     @needs("file_modes")
     async def test_the_mode_is_set(self, shared: Sandbox) -> None:
-        """So that a script can be run."""
+        """A script becomes executable."""
         await shared.write_file("run.sh", "#!/bin/sh\necho ran\n", mode=0o755)
         assert (await shared.exec("./run.sh")).output == "ran\n"
         assert (await shared.stat("run.sh")).mode & 0o777 == 0o755
@@ -60,18 +60,18 @@ class Files(BackendBase):
         [(0, 4, b"0123"), (5, None, b"56789"), (3, 2, b"34"), (8, 99, b"89"), (10, 1, b""), (99, None, b"")],
     )
     async def test_a_range_of_a_file(self, shared: Sandbox, offset: int, length: int | None, expected: bytes) -> None:
-        """Beyond the end there is nothing, which is no error."""
+        """A range after the end is empty, not an error."""
         await shared.write_file("f", b"0123456789")
         assert await shared.read_file("f", offset=offset, length=length) == expected
 
     async def test_a_missing_file_is_FileNotFoundError(self, shared: Sandbox) -> None:  # noqa: N802 - an exception's name
-        """For every call that takes a path."""
+        """For every call with a path."""
         for call in (shared.read_file, shared.stat, shared.list_dir, shared.remove):
             with pytest.raises(FileNotFoundError):
                 await call("no/such/file")
 
     async def test_a_directory_is_no_file(self, shared: Sandbox) -> None:
-        """Neither to read nor to overwrite."""
+        """It can be neither read nor overwritten."""
         await shared.exec("mkdir d")
         with pytest.raises(IsADirectoryError):
             await shared.read_file("d")
@@ -79,7 +79,7 @@ class Files(BackendBase):
             await shared.write_file("d", b"x")
 
     async def test_a_file_is_no_directory(self, shared: Sandbox) -> None:
-        """Neither to list nor to write into."""
+        """It can be neither listed nor written into."""
         await shared.write_file("f", b"x")
         with pytest.raises(NotADirectoryError):
             await shared.list_dir("f")
@@ -87,7 +87,7 @@ class Files(BackendBase):
             await shared.read_file("f/below")
 
     async def test_relative_paths_mean_the_workspace_always(self, sandbox: Sandbox) -> None:
-        """Whatever directory the session has gone to."""
+        """Whatever the session's current directory is."""
         await sandbox.exec("mkdir sub; cd sub")
         await sandbox.write_file("here", b"1")
         assert await sandbox.read_file(f"{sandbox.workspace}/here") == b"1"
@@ -95,7 +95,7 @@ class Files(BackendBase):
         assert await sandbox.read_file("here") == b"1"
 
     async def test_stat_describes_what_a_path_points_to(self, shared: Sandbox) -> None:
-        """Kind and size, through a symlink."""
+        """Kind and size, following a symlink."""
         await shared.write_file("f", b"12345")
         await shared.exec("ln -s f link; mkdir d")
         assert ((await shared.stat("link")).kind, (await shared.stat("link")).size) == ("file", 5)
@@ -104,7 +104,7 @@ class Files(BackendBase):
             assert (await shared.stat(path)).path == path
 
     async def test_a_time_is_in_seconds_since_the_epoch(self, shared: Sandbox) -> None:
-        """The one at which the file was written last, in listings too, where a link has its own."""
+        """The file's last modification, in listings too; there a link has its own time."""
         await shared.exec("touch f; mkdir d; TZ=UTC0 touch -t 200109090146.40 f d; ln -s f link")
         for path in ("f", "d", "link"):
             assert (await shared.stat(path)).mtime == 1e9
@@ -112,7 +112,7 @@ class Files(BackendBase):
         assert (found["f"], found["d"], found["link"] > 1e9) == (1e9, 1e9, True)
 
     async def test_a_listing_describes_as_stat_does(self, shared: Sandbox) -> None:
-        """Size, time and mode of each entry that is no link."""
+        """Size, time and mode of each entry except links."""
         await shared.write_file("f", b"12345", mode=0o640)
         await shared.exec("mkdir d; chmod 700 d; TZ=UTC0 touch -t 200109090146.40 f d")
         listing = {entry.path: entry for entry in await shared.list_dir()}
@@ -120,20 +120,20 @@ class Files(BackendBase):
             assert listing[path] == await shared.stat(path)
 
     async def test_a_listing_is_sorted_and_follows_no_link(self, shared: Sandbox) -> None:
-        """With hidden entries, and `path` is the bare name."""
+        """It includes hidden entries, and `path` is the bare name."""
         await shared.exec("touch b .a; mkdir c; ln -s /nowhere l")
         listing = [(entry.path, entry.kind) for entry in await shared.list_dir()]
         assert listing == [(".a", "file"), ("b", "file"), ("c", "directory"), ("l", "symlink")]
 
     async def test_remove_takes_files_links_and_whole_directories(self, shared: Sandbox) -> None:
-        """A link is removed, not what it points to."""
+        """A link is removed, not its target."""
         await shared.exec("mkdir -p d/e; touch d/e/f keep; ln -s keep link")
         await shared.remove("d")
         await shared.remove("link")
         assert [entry.path for entry in await shared.list_dir()] == ["keep"]
 
     async def test_links_and_dots_lead_where_they_lead_a_command(self, shared: Sandbox) -> None:
-        """One rule for paths (predecessor 2.3 #15: bash and the file calls disagreed)."""
+        """File calls resolve paths like bash (hermes-agent: they disagreed)."""
         await shared.exec(
             "mkdir -p deep/er sub; ln -s deep/er way; ln -s ../sub/target sub/link; echo old > sub/target"
         )
@@ -147,7 +147,7 @@ class Files(BackendBase):
         "path", ["/etc/shadow", "/proc/1/environ", "/etc/gshadow", "link/shadow", "/proc/self/root"]
     )
     async def test_the_file_calls_reach_no_more_than_a_command(self, shared: Sandbox, path: str) -> None:
-        """What commands cannot read or list, `read_file` and `list_dir` cannot either."""
+        """Files that commands cannot read or list are closed to `read_file` and `list_dir` too."""
         await shared.exec("ln -s /etc link")
         if (await shared.exec(f"cat {path}")).exit_code != 0:
             with pytest.raises(OSError, match=r"\w"):
@@ -158,14 +158,14 @@ class Files(BackendBase):
 
     @pytest.mark.parametrize("path", ["a\0b", "a\ud800b"], ids=["NUL", "surrogate"])
     async def test_a_path_that_none_can_have_is_refused(self, shared: Sandbox, path: str) -> None:
-        """By every call; nothing is cut off."""
+        """Every call refuses an invalid path; nothing is cut off."""
         for call in (shared.read_file, shared.stat, shared.list_dir, shared.remove):
             with pytest.raises(ValueError, match=r"NUL|null|surrogate"):
                 await call(path)
         assert await shared.list_dir() == []
 
     async def test_a_large_file_is_read_and_written_whole(self, shared: Sandbox) -> None:
-        """Beside a command that runs meanwhile."""
+        """While another command runs."""
         data = random.Random(1).randbytes(20_000_000)  # noqa: S311 - test data
         running = asyncio.create_task(shared.exec("sleep 0.2; echo done"))
         await shared.write_file("large", data)
@@ -173,7 +173,7 @@ class Files(BackendBase):
         assert (await running).output == "done\n"
 
     async def test_file_calls_do_not_wait_for_a_command(self, sandbox: Sandbox) -> None:
-        """A command that runs for long holds no file call up."""
+        """A long-running command does not delay file calls."""
         call = await begin(sandbox, "sleep 600", seconds=self.patience)
         await asyncio.wait_for(sandbox.write_file("f", b"1"), self.patience)
         assert [entry.path for entry in await sandbox.list_dir()] == ["begun", "f"]

@@ -1,4 +1,4 @@
-"""What separates sandboxes: from the network, from each other, from the agent, from this machine."""
+"""Tests of separation: from the network, other sandboxes, the agent and this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FETCH = (
     "printf 'GET %s HTTP/1.0\\r\\nHost: %s\\r\\nProxy-Authorization: Basic %s\\r\\n\\r\\n' "
     '"$url" "$host" "$(printf %s "${login%@*}" | base64 -w0)" >&3; cat <&3'
 )
-"""Ask the proxy that the environment names for an address, with nothing but bash and coreutils."""
+"""Request an address from the proxy in the environment, with only bash and coreutils."""
 _ANCESTORS = (
     'p=$PPID; while [ "$p" -gt 0 ]; do cat /proc/$p/environ; ls -l /proc/$p/fd; head -c 1 /proc/$p/mem; '
     "echo spoilt > /proc/$p/fd/0; echo spoilt > /proc/$p/fd/1; cat /proc/$p/maps; "
@@ -33,33 +33,32 @@ _CROWD = (
     "'i=0; while [ $i -lt 240 ]; do sleep 300 >/dev/null 2>&1 & echo $! >> crowd; i=$((i + 1)); done'; "
     "n=0; while read -r pid; do n=$((n + 1)); kill $pid; done < crowd 2>/dev/null; echo $n"
 )
-"""Start 240 processes, or as many as can be, end them, and print how many they were.
-
-Where it cannot fork, the first shell ends, or tries again and is killed. The other one forks no more: there is no room.
+"""Start up to 240 processes, end them, and print their number. If it cannot fork, the first shell ends, or tries again
+and is killed. The second shell does not fork after that, because there is no capacity.
 """
 
 
 def _bound_of(sandbox: Sandbox) -> str:
     limits = sandbox.provenance.get("limits") or {}
     said = limits.get("pids")
-    assert isinstance(said, str), f"wanted a text in provenance['limits']['pids'], found {said!r}"
+    assert isinstance(said, str), f"expected a text in provenance['limits']['pids'], got {said!r}"
     return said
 
 
 class Isolation(BackendBase):
-    """Each level is held to what it promises; `none` promises no separation."""
+    """Each level must keep its promises; `none` promises no separation."""
 
     async def isolated_spec(self, backend: TerminalBackend, spec: BackendSpec, **fields: object) -> SandboxSpec:
-        """Return a spec with fields that need a network mode or a limit; skips where the backend refuses them."""
+        """Return a spec with fields that need a network mode or a limit; skips if the backend refuses them."""
         levels = [self.level(), *(level for level in reversed(spec.isolation) if level != "none")]
         if levels[0] == "none" and "network" in fields and len(levels) > 1:
             return await self.ask_for(backend, **fields, isolation=levels[1])
         return await self.ask_for(backend, **fields)
 
     async def test_no_network_is_none(self, backend: TerminalBackend, spec: BackendSpec) -> None:
-        """With network "none" there is only a loopback of its own, which leads to no listener of this machine."""
+        """Network "none" has only its own loopback, which reaches no listener of this machine."""
         if "none" not in spec.networks:
-            pytest.skip('network "none" is not declared; that it is refused is another test')
+            pytest.skip('network "none" is not declared; another test checks that it is refused')
         wanted = await self.isolated_spec(backend, spec, network="none")
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -74,9 +73,9 @@ class Isolation(BackendBase):
     async def test_no_socket_leads_past_the_network_namespace(
         self, backend: TerminalBackend, spec: BackendSpec, network: str, tmp_path: Path
     ) -> None:
-        """Neither a family that has none, as AF_VSOCK, nor io_uring, nor another interface of the kernel; ever."""
+        """Not by families without a namespace such as AF_VSOCK, io_uring, or other kernel interfaces."""
         if network not in spec.networks:
-            pytest.skip(f"network {network!r} is not declared; that it is refused is another test")
+            pytest.skip(f"network {network!r} is not declared; another test checks that it is refused")
         hosts = ("example.org",) if network == "allowlist" else ()
         wanted = await self.isolated_spec(backend, spec, network=network, allow_hosts=hosts)
         async with await backend.open(wanted) as sandbox:
@@ -85,9 +84,9 @@ class Isolation(BackendBase):
                 await sandbox.renew()
 
     async def test_an_allowlist_reaches_what_it_names(self, backend: TerminalBackend, spec: BackendSpec) -> None:
-        """And nothing else: neither another port by the same way nor anything past the proxy; both are recorded."""
+        """Nothing else: no other port of the address, nothing past the proxy; both are recorded."""
         if "allowlist" not in spec.networks:
-            pytest.skip('network "allowlist" is not declared; that it is refused is another test')
+            pytest.skip('network "allowlist" is not declared; another test checks that it is refused')
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -95,7 +94,7 @@ class Isolation(BackendBase):
             await writer.drain()
             writer.close()
 
-        # Open before it is asked for, because its port is what is listed: closed also where that is refused.
+        # Opened before the sandbox, because its port is on the list; closed even if the sandbox is refused.
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             hosts = (f"127.0.0.1:{port}@private",)
@@ -111,12 +110,12 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_a_sandbox_shows_that_this_machine_is_out_of_its_reach(self, shared: Sandbox) -> None:
-        """It sees processes of its own and none of this machine's; without that none of the attacks below is tried."""
+        """It sees its own processes and none of this machine's; otherwise no attack below is tried."""
         await require_separation(shared)
 
     @needs("separation")
     async def test_killing_everything_that_is_visible_is_survived(self, sandbox: Sandbox) -> None:
-        """The command is dead, the sandbox answers the next one, with its files."""
+        """The command is dead; the sandbox runs the next one and keeps its files."""
         await require_separation(sandbox)
         await sandbox.write_file("kept", b"1")
         await sandbox.exec("kill -9 -1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null", timeout=10)
@@ -126,7 +125,7 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_the_agent_is_out_of_reach(self, sandbox: Sandbox) -> None:
-        """Nothing that commands descend from shows its environment, memory or descriptors, or takes a word."""
+        """No parent process of commands reveals its environment, memory or descriptors, or takes input."""
         await require_separation(sandbox)
         seen = await sandbox.exec(_ANCESTORS)
         assert (seen.stdout, seen.exit_code) == (b"", 0)
@@ -134,7 +133,7 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_sandboxes_do_not_reach_each_other_s_processes(self, backend: TerminalBackend) -> None:
-        """Neither to kill nor to look into, although their users may have the same name."""
+        """They can neither kill nor inspect them, even if their users have the same name."""
         token = sleep_token()
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
             await require_separation(two)
@@ -147,7 +146,7 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_sandboxes_share_no_file(self, backend: TerminalBackend) -> None:
-        """Neither in the workspace nor at home (predecessor 2.3 #8: two rollouts had one workspace)."""
+        """Neither in the workspace nor in HOME (hermes-agent: two rollouts shared a workspace)."""
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
             home = (await one.exec("echo $HOME")).output.strip()
             for place in (one.workspace, home):
@@ -159,7 +158,7 @@ class Isolation(BackendBase):
 
     @needs("separation", "private_tmp")
     async def test_sandboxes_share_no_temporary_file(self, backend: TerminalBackend) -> None:
-        """What one calls a file in /tmp is no obstacle for another, and none of its business."""
+        """The same name in /tmp means a different file in each sandbox."""
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
             await require_separation(one)
             for place in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - inside
@@ -171,7 +170,7 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_commands_have_no_privileges(self, shared: Sandbox) -> None:
-        """No capability is in force, and none can be had by running a program."""
+        """They have no capability, and cannot gain one by running a program."""
         status = (await shared.exec("cat /proc/self/status")).output
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert int(fields["CapEff"], 16) == 0
@@ -180,7 +179,7 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_the_system_s_files_cannot_be_changed(self, backend: TerminalBackend) -> None:
-        """Programs and settings are what they were for whoever comes later."""
+        """Later sandboxes find the same programs and settings."""
         names = [
             f"{folder}/planted-{sleep_token()}" for folder in ("/usr/bin", "/etc", "", "/usr/lib", "/root", "/opt")
         ]
@@ -191,7 +190,7 @@ class Isolation(BackendBase):
 
     @needs("separation")
     async def test_files_of_this_machine_are_invisible(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Those that the caller works with, by their whole path, for commands and file calls."""
+        """The caller's files, by their absolute path, for commands and file calls."""
         secret = tmp_path / "secret"
         secret.write_text(SECRET_VALUE, encoding="utf-8")
         secret.chmod(0o644)
@@ -202,23 +201,23 @@ class Isolation(BackendBase):
     async def test_a_command_that_takes_too_much_memory_dies_alone(
         self, backend: TerminalBackend, spec: BackendSpec
     ) -> None:
-        """With exit code 137, and the sandbox and its state survive."""
+        """It ends with exit code 137; the sandbox and its state survive."""
         self._require_limit(spec, "memory")
         async with await backend.open(await self.ask_for(backend, memory_mb=96)) as sandbox:
             await sandbox.exec("export KEPT=yes")
-            # Four times the limit and no more: where it does not hold, the machine is to survive the test.
+            # Only four times the limit, so that the machine survives the test if the limit does not hold.
             hog = f"head -c {400 << 20} /dev/zero | tail"
             assert (await sandbox.exec(hog, timeout=60)).exit_code == 137
             assert (await sandbox.exec("echo $KEPT")).output == "yes\n"
 
     async def test_processes_without_end_stay_in_their_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
-        """A crowd is kept small, a fork bomb is stopped, and the next command has room again."""
+        """A crowd is limited, a fork bomb is stopped, and the next command can start processes."""
         self._require_limit(spec, "pids")
         async with await backend.open(await self.ask_for(backend, pids=80)) as sandbox:
-            # Finite, and first: where the limit does not hold, no bomb is tried.
+            # A finite crowd first: if the limit does not hold, no fork bomb is tried.
             crowd = await sandbox.exec(_CROWD, timeout=120)
-            # A backend may give room for what the sandbox itself consists of: `local` has three more. Where it is that
-            # of a user who runs other things, these may end meanwhile: then it is enough that one was refused.
+            # A backend may add processes for the sandbox itself: `local` has three more. If the limit is that of a user
+            # with other processes, those may end meanwhile: then it is enough that one fork was refused.
             most = 239 if "more than its user had" in _bound_of(sandbox) else 90
             assert int(crowd.stdout) <= most, "more processes than the limit"
             bomb = "f() { [ $1 -gt 0 ] && { f $(($1 - 1)) & f $(($1 - 1)) & }; sleep 5; }; f 9 2>/dev/null; sleep 600"
@@ -228,7 +227,7 @@ class Isolation(BackendBase):
     async def test_a_sandbox_that_nobody_bounded_says_what_bounds_its_processes(
         self, backend: TerminalBackend, spec: BackendSpec, shared: Sandbox
     ) -> None:
-        """In `limits.pids`: a number first, or "none" and the reason; where it is a number, a task's own changes it."""
+        """`limits.pids` is a number, which a task's limit changes, or "none" with the reason."""
         said = _bound_of(shared)
         assert re.match(r"\d+\b|none\b", said), said
         if said.startswith("none") or "pids" not in spec.limits:
@@ -236,12 +235,12 @@ class Isolation(BackendBase):
         try:
             sandbox = await backend.open(self.ask(pids=80))
         except SandboxRefusedError:
-            return  # at this level: that is said by the test of a crowd
+            return  # at this level; the test of a crowd checks it
         async with sandbox:
             assert re.match(r"80\b", _bound_of(sandbox)), _bound_of(sandbox)
 
     async def test_a_file_stays_below_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
-        """Whoever writes more gets an error or a signal, and the file is no larger."""
+        """A writer gets an error or a signal, and the file is not larger than the limit."""
         self._require_limit(spec, "file_size")
         async with await backend.open(await self.ask_for(backend, file_size_mb=4)) as sandbox:
             assert (await sandbox.exec("head -c 3000000 /dev/zero > fits")).exit_code == 0
@@ -250,7 +249,7 @@ class Isolation(BackendBase):
             assert (await sandbox.exec("echo next")).output == "next\n"
 
     async def test_the_disk_is_full_at_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
-        """Said by the system's own error; what is deleted is free again, and the session is not lost."""
+        """The system's error reports it; deleting frees space, and the session survives."""
         self._require_limit(spec, "disk")
         async with await backend.open(await self.ask_for(backend, disk_mb=32)) as sandbox:
             await sandbox.exec("export KEPT=yes")
@@ -262,4 +261,4 @@ class Isolation(BackendBase):
 
     def _require_limit(self, spec: BackendSpec, limit: str) -> None:
         if limit not in spec.limits:
-            pytest.skip(f"limit {limit} is not declared; that it is refused is another test")
+            pytest.skip(f"limit {limit} is not declared; another test checks that it is refused")

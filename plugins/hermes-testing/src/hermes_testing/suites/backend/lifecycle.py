@@ -1,4 +1,4 @@
-"""Sandboxes opened, refused, used beside one another, cancelled."""
+"""Tests of opening, refusing, sharing and cancelling sandboxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes_testing.watching import eventually, exists, longest_stall, sleep_tok
 
 
 def _refusals(spec: BackendSpec) -> list[Mapping[str, Any]]:
-    """Return requests that a backend with this declaration cannot fulfil."""
+    """Return requests that a backend with this declaration cannot satisfy."""
     levels = [level for level in ("bwrap", "container", "gvisor") if level not in spec.isolation]
     fields: list[Mapping[str, Any]] = [{"isolation": level} for level in levels]
     modes = [mode for mode in ("allowlist", "none") if mode not in spec.networks]
@@ -31,22 +31,22 @@ def _refusals(spec: BackendSpec) -> list[Mapping[str, Any]]:
 
 
 class Lifecycle(BackendBase):
-    """Before the end of a sandbox; that is `Endings`."""
+    """Everything before the end of a sandbox; for the end see `Endings`."""
 
     async def test_backend_and_sandbox_have_the_contract_s_methods(
         self, backend: TerminalBackend, sandbox: Sandbox
     ) -> None:
-        """With the same parameters."""
+        """They have the same parameters."""
         assert contract_violations(backend, TerminalBackend) == []
         assert contract_violations(sandbox, Sandbox) == []
 
     @needs("processes")
     async def test_processes_have_the_contract_s_methods(self, shared: Sandbox) -> None:
-        """With the same parameters."""
+        """They have the same parameters."""
         assert contract_violations(shared.processes, Processes) == []
 
     async def test_the_backend_accepts_what_the_suite_asks_for(self, backend: TerminalBackend) -> None:
-        """`check` tries it and is content."""
+        """`check` succeeds."""
         await backend.check(self.ask())
 
     async def test_provenance_says_what_it_was(self, shared: Sandbox) -> None:
@@ -58,7 +58,7 @@ class Lifecycle(BackendBase):
         assert SECRET_VALUE not in json.dumps(recorded)
 
     async def test_what_is_not_declared_is_refused(self, backend: TerminalBackend, spec: BackendSpec) -> None:
-        """Before anything runs; never a silent fallback to less."""
+        """Before anything runs; there is no silent fallback to less."""
         for fields in _refusals(spec):
             with pytest.raises(SandboxRefusedError):
                 await backend.check(self.ask(**fields))
@@ -66,7 +66,7 @@ class Lifecycle(BackendBase):
                 await (await backend.open(self.ask(**fields))).aclose()
 
     async def test_two_sandboxes_know_nothing_of_each_other(self, backend: TerminalBackend) -> None:
-        """Neither files nor state are shared, and each has a name of its own."""
+        """They share neither files nor state, and have different names."""
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
             await one.exec("echo private > file; export MINE=1")
             assert one.id != two.id
@@ -74,7 +74,7 @@ class Lifecycle(BackendBase):
             assert (await two.exec("echo ${MINE-unset}")).output == "unset\n"
 
     async def test_sandboxes_work_at_the_same_time(self, backend: TerminalBackend) -> None:
-        """A quick command does not wait for a slow one elsewhere."""
+        """A quick command does not wait for a slow one in another sandbox."""
         async with await backend.open(self.ask()) as slow, await backend.open(self.ask()) as quick:
             waiting = asyncio.create_task(slow.exec("sleep 600"))
             assert (await quick.exec("echo quick", timeout=self.patience)).output == "quick\n"
@@ -83,7 +83,7 @@ class Lifecycle(BackendBase):
             await asyncio.gather(waiting, return_exceptions=True)
 
     async def test_more_sandboxes_than_start_at_once_all_work(self, backend: TerminalBackend) -> None:
-        """Each answers its own question (predecessor 2.3 #1: with two slots, four rollouts never ended)."""
+        """Each returns its own result (hermes-agent: with two slots, four rollouts never ended)."""
 
         async def one(number: int) -> str:
             async with await backend.open(self.ask()) as sandbox:
@@ -92,7 +92,7 @@ class Lifecycle(BackendBase):
         assert await asyncio.gather(*map(one, range(self.crowd))) == [f"{n}\n" for n in range(self.crowd)]
 
     async def test_calls_in_one_sandbox_at_the_same_time_keep_their_answers(self, sandbox: Sandbox) -> None:
-        """Commands and file calls, interleaved as they may be."""
+        """Commands and file calls, in any interleaving."""
         commands = [sandbox.exec(f"echo {n}; cat", stdin=f"in {n}") for n in range(8)]
         writes = [sandbox.write_file(f"f{n}", str(n)) for n in range(8)]
         answers = await asyncio.gather(*commands, *writes)
@@ -100,13 +100,13 @@ class Lifecycle(BackendBase):
         assert [await sandbox.read_file(f"f{n}") for n in range(8)] == [str(n).encode() for n in range(8)]
 
     async def test_the_event_loop_keeps_ticking(self, shared: Sandbox) -> None:
-        """While a command runs."""
+        """A running command does not block it."""
         result, stall = await longest_stall(shared.exec("sleep 2; echo done"))
         assert result.output == "done\n"
         assert stall < 1.5
 
     async def test_the_event_loop_keeps_ticking_while_files_travel(self, shared: Sandbox, tmp_path: Path) -> None:
-        """By whatever call."""
+        """No transfer call blocks it."""
         (tmp_path / "large").write_bytes(bytes(range(256)) * 80_000)
         data = (tmp_path / "large").read_bytes()
         calls: list[Callable[[], Awaitable[object]]] = [
@@ -122,7 +122,7 @@ class Lifecycle(BackendBase):
 
     @needs("cancel")
     async def test_cancelling_kills_the_command_and_keeps_the_sandbox(self, sandbox: Sandbox) -> None:
-        """With all its children; state and files are still there."""
+        """Its children die too; state and files remain."""
         token = sleep_token()
         await sandbox.exec("export KEPT=yes")
         call = asyncio.create_task(sandbox.exec(f"touch started; setsid sleep {token} & sleep {token}"))
@@ -145,7 +145,7 @@ class Lifecycle(BackendBase):
 
     @needs("visible_processes")
     async def test_a_cancelled_open_leaves_no_process(self, backend: TerminalBackend) -> None:
-        """Whenever the cancellation comes."""
+        """At whatever point it is cancelled."""
         await (await backend.open(self.ask())).aclose()
         before = _children()
         for steps in (0, 1, 2, 5, 20):
@@ -159,7 +159,7 @@ class Lifecycle(BackendBase):
         assert await eventually(lambda: _children() <= before, seconds=self.patience)
 
     async def test_killing_what_runs_the_commands_is_no_hang(self, sandbox: Sandbox) -> None:
-        """A command that kills its parent is either harmless or loses the sandbox, which every later call says."""
+        """Killing the parent is harmless, or loses the sandbox, which every later call reports."""
         try:
             await asyncio.wait_for(sandbox.exec("kill -9 $PPID; sleep 0.2; echo survived", timeout=5), 60)
             assert (await sandbox.exec("echo usable")).stdout == b"usable\n"

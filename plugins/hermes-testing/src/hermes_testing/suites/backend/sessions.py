@@ -1,4 +1,4 @@
-"""Sessions: state that is kept from command to command, in shells that follow one another or in a single live one."""
+"""Tests of sessions: state is kept between commands, in consecutive shells or in one live shell."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _SHELL_KILLERS = {
 
 
 class Sessions(BackendBase):
-    """Commands that follow one another."""
+    """Consecutive commands."""
 
     @needs("state")
     async def test_the_working_directory_survives(self, sandbox: Sandbox) -> None:
-        """As in a terminal, also with a space in its name."""
+        """As in a terminal, even with a space in its name."""
         await sandbox.exec("mkdir 'a b'; cd 'a b'")
         assert (await sandbox.exec("pwd")).output.endswith("/a b\n")
 
     @needs("state")
     async def test_exports_survive(self, sandbox: Sandbox) -> None:
-        """With quotes and newlines, and seen by child processes."""
+        """With quotes and newlines; child processes see them."""
         await sandbox.exec("export KEPT=$'it\\'s \"two\"\\nlines'")
         assert (await sandbox.exec("sh -c 'printf %s \"$KEPT\"'")).output == 'it\'s "two"\nlines'
 
     @needs("state")
     async def test_functions_survive(self, sandbox: Sandbox) -> None:
-        """Also those that came by sourcing a file."""
+        """Including those from a sourced file."""
         await sandbox.write_file("library.sh", 'greet() { echo "hello $1"; }\n')
         await sandbox.exec(". ./library.sh")
         assert (await sandbox.exec("greet you")).output == "hello you\n"
 
     @needs("state")
     async def test_aliases_survive(self, sandbox: Sandbox) -> None:
-        """With quotes, and until they are taken away."""
+        """With quotes, until they are removed."""
         await sandbox.exec("alias greet='echo \"hello there\"' gone=true")
         assert (await sandbox.exec("greet you")).output == "hello there you\n"
         await sandbox.exec("unalias gone")
@@ -55,7 +55,7 @@ class Sessions(BackendBase):
 
     @needs("state")
     async def test_what_is_unset_stays_unset(self, sandbox: Sandbox) -> None:
-        """State is the last one, not the sum of all."""
+        """The state is the latest one, not the sum of all."""
         await sandbox.exec("export GONE=1; f() { :; }")
         await sandbox.exec("unset GONE; unset -f f")
         assert (await sandbox.exec("echo ${GONE-unset}; type -t f || echo none")).output == "unset\nnone\n"
@@ -63,7 +63,7 @@ class Sessions(BackendBase):
     @needs("state")
     @pytest.mark.parametrize(("command", "code"), _SHELL_KILLERS.values(), ids=_SHELL_KILLERS)
     async def test_state_survives_the_end_of_the_shell(self, sandbox: Sandbox, command: str, code: int) -> None:
-        """A command that ends its shell has its exit code and costs nothing of what was there before."""
+        """A command that ends its shell returns its exit code and loses no earlier state."""
         await sandbox.exec("mkdir deep; cd deep; export KEPT=yes; f() { echo f; }")
         assert (await sandbox.exec(command)).exit_code == code
         assert (await sandbox.exec("echo $KEPT $(f) ${PWD##*/}")).output == "yes f deep\n"
@@ -82,24 +82,24 @@ class Sessions(BackendBase):
         assert (await sandbox.exec("echo alive")).stdout == b"alive\n"
 
     async def test_an_alias_or_option_does_not_leak_into_the_machinery(self, sandbox: Sandbox) -> None:
-        """Redefining what a wrapper would use, or tracing, breaks nothing."""
+        """Redefining commands that a wrapper would use, or tracing, breaks nothing."""
         await sandbox.exec("cd() { echo hijacked; }; alias printf=false; set -x; PATH=/nonexistent")
         await sandbox.exec("set +x; unset -f cd; unalias printf; PATH=/usr/local/bin:/usr/bin:/bin")
         assert (await sandbox.exec("echo fine")).stdout == b"fine\n"
 
 
 class LiveSessions(BackendBase):
-    """Commands that follow one another in one and the same shell."""
+    """Consecutive commands in the same shell."""
 
     @pytest_asyncio.fixture(loop_scope="class")
     async def live(self, backend: TerminalBackend) -> AsyncIterator[Sandbox]:
-        """A new sandbox whose session is a live one."""
+        """A new sandbox with a live session."""
         async with await backend.open(self.ask(session="live")) as sandbox:
             yield sandbox
 
     @needs("live")
     async def test_a_live_session_is_one_shell(self, live: Sandbox) -> None:
-        """Also what a fresh shell could not know: variables that are not exported, arrays, its own number."""
+        """It keeps state that a new shell lacks: unexported variables, arrays, its PID."""
         await live.exec("alias greet='echo hello'")
         before = await live.exec('plain="a b"; list=(1 "2 3"); mkdir d; cd d; f() { echo "$plain"; }; echo $$')
         after = await live.exec('f; greet you; echo "${list[1]} ${PWD##*/}"; echo $$')
@@ -107,7 +107,7 @@ class LiveSessions(BackendBase):
 
     @needs("live")
     async def test_a_live_session_has_job_control(self, live: Sandbox) -> None:
-        """A job of one command is listed, waited for and killed by another."""
+        """A later command lists, waits for and kills a job of an earlier one."""
         token = sleep_token()
         await live.exec(f"sleep {token} &")
         assert f"sleep {token}" in (await live.exec("jobs")).output
@@ -116,7 +116,7 @@ class LiveSessions(BackendBase):
 
     @needs("live")
     async def test_a_live_session_knows_no_end_but_the_command_s(self, live: Sandbox) -> None:
-        """A child that goes on in the background does not hold the call."""
+        """A child in the background does not delay the end of the call."""
         token = sleep_token()
         result = await live.exec(f"sleep {token} & echo started; (exit 9)", timeout=self.patience)
         assert (result.stdout, result.exit_code, result.timed_out) == (b"started\n", 9, False)
@@ -124,7 +124,7 @@ class LiveSessions(BackendBase):
 
     @needs("live")
     async def test_a_live_session_survives_a_timeout(self, live: Sandbox) -> None:
-        """What it knew is still there, what was printed is given, and the command is dead."""
+        """Its state is kept, the output so far is returned, and the command is dead."""
         token = sleep_token()
         await live.exec("kept=yes; mkdir d; cd d")
         command = f"echo before; echo error >&2; touch '{live.workspace}/reached'; sleep {token}; echo after"
@@ -155,14 +155,14 @@ class LiveSessions(BackendBase):
     async def test_the_end_of_a_live_shell_is_no_end_of_the_sandbox(
         self, live: Sandbox, command: str, code: int
     ) -> None:
-        """The exit code is the shell's, and the next command has a shell again."""
+        """The call returns the shell's exit code, and the next command gets a new shell."""
         result = await live.exec(command)
         assert (result.exit_code, result.stdout) == (code, b"")
         assert (await live.exec("echo next")).stdout == b"next\n"
 
     @needs("live")
     async def test_a_live_session_keeps_streams_and_bytes_apart(self, live: Sandbox) -> None:
-        """Nothing of the shell's own, no prompt and no mark, is among them."""
+        """They contain no prompt, mark or other output of the shell."""
         result = await live.exec(r"printf 'a\0\377\r\n'; echo error >&2; cat", stdin=b"in\0put")
         assert (result.stdout, result.stderr) == (b"a\0\xff\r\nin\0put", b"error\n")
 
@@ -185,7 +185,7 @@ class LiveSessions(BackendBase):
 
     @needs("live")
     async def test_renew_ends_a_live_session(self, live: Sandbox) -> None:
-        """Its jobs are dead, its variables gone, its files there."""
+        """Its jobs are dead, its variables gone, its files kept."""
         token = sleep_token()
         await live.exec(f"kept=yes; touch file; sleep {token} &")
         await live.renew()
@@ -194,5 +194,5 @@ class LiveSessions(BackendBase):
 
     @needs("live")
     async def test_provenance_says_that_a_session_is_live(self, live: Sandbox) -> None:
-        """The level of isolation is what was asked for, as for any other."""
+        """The isolation level is recorded as for any other session."""
         assert live.provenance["isolation"] == self.level()

@@ -18,15 +18,15 @@ class BackendSuite(
 ):
     """Behaviour of a terminal backend.
 
-    Set `plugin` and `component`, and `sandbox_fields` for what every sandbox of the suite asks for (isolation, image).
+    Set `plugin` and `component`, and `sandbox_fields` for the fields of every sandbox of the suite (isolation, image).
     Capabilities that may be named in `lacks`:
 
     - `state`: a session that survives commands; `live`: a session that is one long bash.
-    - `cancel`: cancelling a call kills what it started.
+    - `cancel`: cancelling a call kills the processes it started.
     - `processes`: background processes; `pty`: those on a terminal.
-    - `file_modes`, `sparse_files`: the place's file system keeps them.
+    - `file_modes`, `sparse_files`: the sandbox's file system keeps them.
     - `leases`: it is built on `AgentBackend`, which writes them.
-    - `separation`: what an isolation other than `none` promises; `private_tmp`: names in /tmp are not shared.
-    - `visible_environment`: /proc of the sandbox's own processes can be read by them.
+    - `separation`: the promises of any isolation except `none`; `private_tmp`: names in /tmp are not shared.
+    - `visible_environment`: processes of the sandbox can read their own /proc.
     - `visible_processes`: this machine sees the sandbox's processes.
     """

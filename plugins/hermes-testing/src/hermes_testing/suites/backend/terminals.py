@@ -1,4 +1,4 @@
-"""Background processes on a terminal: programs that ask, draw and are interrupted."""
+"""Tests of background processes on a terminal: prompts, screen size and interrupts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hermes_testing.suites.base import needs
 
 
 class Terminals(ProcessesBase):
-    """Processes that are started with `pty`."""
+    """Processes started with `pty`."""
 
     @needs("processes", "pty")
     async def test_a_terminal_is_one(self, processes: Processes) -> None:
-        """On all three streams, controlling, and of the size that was asked for."""
+        """On all three streams, controlling, and with the requested size."""
         info = await processes.start(
             "test -t 0 && test -t 1 && test -t 2 && stty size < /dev/tty", pty=True, rows=7, cols=33
         )
@@ -36,8 +36,8 @@ class Terminals(ProcessesBase):
 
     @needs("processes", "pty")
     async def test_an_interrupt_ends_the_program_not_the_shell(self, processes: Processes) -> None:
-        """As Ctrl-C does."""
-        # The program itself says that it has begun: a shell that has not started it yet would take the signal.
+        """Like Ctrl-C."""
+        # The program itself reports its start: a shell that has not started it yet would get the signal.
         program = "sh -c 'echo begun; exec sleep 600'"
         info = await processes.start(f"trap : INT; {program}; echo after $?", pty=True)
         assert await self.has_written(processes, info.id, b"begun\r\n")
@@ -47,7 +47,7 @@ class Terminals(ProcessesBase):
 
     @needs("processes", "pty")
     async def test_a_terminal_changes_its_size(self, processes: Processes) -> None:
-        """And the program is told."""
+        """The program gets the signal."""
         info = await processes.start("trap 'stty size' WINCH; echo begun; while :; do sleep 0.05; done", pty=True)
         assert await self.has_written(processes, info.id, b"begun\r\n")
         await processes.resize(info.id, rows=11, cols=44)
@@ -65,7 +65,7 @@ class Terminals(ProcessesBase):
 
     @needs("processes", "pty")
     async def test_a_program_on_a_terminal_is_killed(self, processes: Processes) -> None:
-        """Even one that ignores the hang-up."""
+        """Even one that ignores the hang-up signal."""
         info = await processes.start("trap '' HUP TERM; echo begun; while :; do sleep 0.05; done", pty=True)
         assert await self.has_written(processes, info.id, b"begun\r\n")
         killed = await processes.kill(info.id, grace=0.1)

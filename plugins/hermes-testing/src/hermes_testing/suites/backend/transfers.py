@@ -1,4 +1,4 @@
-"""Copies of files and whole directories, into the sandbox and out of it."""
+"""Tests of copying files and directories into the sandbox and out of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _make_tree(root: Path) -> Path:
-    """Make a directory of what copies meet: hostile names, modes, links, an empty directory, an empty file."""
+    """Create a directory of difficult cases: hostile names, modes, links, an empty directory, an empty file."""
     (root / "deep" / "er").mkdir(parents=True)
     (root / "empty").mkdir()
     for name in _HOSTILE:
@@ -45,7 +45,7 @@ def _make_tree(root: Path) -> Path:
 
 
 async def _is_over_after(seconds: float, copy: Callable[[], Awaitable[object]]) -> bool:
-    """Begin a copy and cancel it after so many seconds; tells whether it was over by then."""
+    """Start a copy and cancel it after some seconds; tells whether it had finished by then."""
     copying = asyncio.ensure_future(copy())
     done, _ = await asyncio.wait({copying}, timeout=seconds)
     copying.cancel()
@@ -54,7 +54,7 @@ async def _is_over_after(seconds: float, copy: Callable[[], Awaitable[object]]) 
 
 
 def _look(root: Path) -> dict[str, tuple[str, object]]:
-    """Describe everything below a directory, so that two of them can be compared."""
+    """Describe everything below a directory, for comparing two directories."""
     seen: dict[str, tuple[str, object]] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -72,7 +72,7 @@ class Transfers(BackendBase):
 
     @pytest.mark.parametrize("size", [0, 1, 5_000_011])
     async def test_a_file_is_copied_both_ways(self, shared: Sandbox, tmp_path: Path, size: int) -> None:
-        """Its bytes, its hash and its size are those that the sandbox sees."""
+        """Bytes, hash and size are those that the sandbox sees."""
         source = tmp_path / "source"
         source.write_bytes(random.Random(size).randbytes(size))  # noqa: S311 - test data
         sent = await shared.upload(source, "new/place")
@@ -82,7 +82,7 @@ class Transfers(BackendBase):
         assert _digest(tmp_path / "back") == sent.sha256
 
     async def test_a_directory_comes_back_as_it_was(self, shared: Sandbox, tmp_path: Path) -> None:
-        """With hostile names, modes, links that lead nowhere and empty directories."""
+        """With hostile names, modes, dangling links and empty directories."""
         tree = _make_tree(tmp_path / "tree")
         sent = await shared.upload(tree, "tree")
         assert (sent.files, sent.omitted) == (len(_HOSTILE) + 2, ())
@@ -94,7 +94,7 @@ class Transfers(BackendBase):
         assert _look(tmp_path / "back") == _look(tree)
 
     async def test_an_upload_follows_no_link(self, shared: Sandbox, tmp_path: Path) -> None:
-        """What a link of this machine points to does not travel."""
+        """Targets of links on this machine are not copied."""
         (tmp_path / "secret").write_text("of this machine", encoding="utf-8")
         (tmp_path / "tree").mkdir()
         (tmp_path / "tree" / "link").symlink_to(tmp_path / "secret")
@@ -104,17 +104,17 @@ class Transfers(BackendBase):
         assert (await shared.exec("find tree -type l | sort")).output == "tree/dir\ntree/link\n"
 
     async def test_a_download_writes_nothing_outside_its_target(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Links that lead out of it are copied as links, and a second copy does not go through them."""
+        """Links that lead out of it are copied as links; a second copy does not follow them."""
         (tmp_path / "outside").mkdir()
         await shared.exec(f"mkdir tree; ln -s {tmp_path}/outside tree/way; ln -s ../../outside/f tree/f")
         await shared.download("tree", tmp_path / "copies" / "tree")
         await shared.exec("rm tree/*; mkdir tree/way; echo x > tree/way/f; echo x > tree/f")
-        with contextlib.suppress(OSError):  # refusing to merge the two is as good
+        with contextlib.suppress(OSError):  # refusing to merge the two is also correct
             await shared.download("tree", tmp_path / "copies" / "tree")
         assert list((tmp_path / "outside").iterdir()) == []
 
     async def test_a_directory_is_merged_into_one_that_is_there(self, shared: Sandbox, tmp_path: Path) -> None:
-        """What only the older one has stays."""
+        """Files that only the existing directory has are kept."""
         (tmp_path / "tree" / "sub").mkdir(parents=True)
         (tmp_path / "tree" / "sub" / "both").write_text("new", encoding="utf-8")
         await shared.exec("mkdir -p tree/sub; echo -n old | tee tree/sub/both > tree/sub/mine")
@@ -123,7 +123,7 @@ class Transfers(BackendBase):
 
     @needs("sparse_files")
     async def test_holes_in_files_are_kept(self, shared: Sandbox, tmp_path: Path) -> None:
-        """A sparse file takes no more room at the other end, either way."""
+        """A sparse file uses no more space at the other end, in both directions."""
         source = tmp_path / "sparse"
         with source.open("wb") as file:
             file.truncate(64 << 20)
@@ -137,7 +137,7 @@ class Transfers(BackendBase):
         assert (tmp_path / "back").stat().st_blocks * 512 < 4 << 20
 
     async def test_what_cannot_be_copied_is_told(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Each such entry with a reason, in both directions and in an archive; the rest is copied."""
+        """Each such entry with a reason, in both directions and in archives; the rest is copied."""
         (tmp_path / "tree").mkdir()
         os.mkfifo(tmp_path / "tree" / "pipe")
         (tmp_path / "tree" / "file").touch()
@@ -152,7 +152,7 @@ class Transfers(BackendBase):
     async def test_copying_what_is_not_there_is_FileNotFoundError(  # noqa: N802 - an exception's name
         self, shared: Sandbox, tmp_path: Path
     ) -> None:
-        """On either side, and nothing is made of it."""
+        """On either side, and nothing is created."""
         with pytest.raises(FileNotFoundError):
             await shared.upload(tmp_path / "absent", "made")
         with pytest.raises(FileNotFoundError):
@@ -163,7 +163,7 @@ class Transfers(BackendBase):
         "make", ["head -c 300000 /dev/urandom > it", "mkdir it; touch it/{1..99}", "mkdir -p it/{1..99}"]
     )
     async def test_a_download_takes_no_more_than_it_may(self, shared: Sandbox, tmp_path: Path, make: str) -> None:
-        """Of content, or of entries, each of which takes 4,096 bytes; the sandbox is usable afterwards."""
+        """Limits on content and on entries, which count 4,096 bytes each; the sandbox stays usable."""
         await shared.exec(make)
         with pytest.raises(OSError, match="200000 bytes") as refused:
             await shared.download("it", tmp_path / "it", max_bytes=200_000)
@@ -172,7 +172,7 @@ class Transfers(BackendBase):
         await shared.download("it", tmp_path / "all", max_bytes=500_000)
 
     async def test_a_file_does_not_replace_a_directory(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Neither here nor there."""
+        """In neither direction."""
         (tmp_path / "file").touch()
         (tmp_path / "directory").mkdir()
         await shared.exec("mkdir directory; touch file")
@@ -182,7 +182,7 @@ class Transfers(BackendBase):
             await shared.download("file", tmp_path / "directory")
 
     async def test_a_link_at_the_target_is_replaced(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Not followed: an earlier download may have brought it."""
+        """It is not followed, because an earlier download may have created it."""
         (tmp_path / "other").write_text("other", encoding="utf-8")
         (tmp_path / "target").symlink_to(tmp_path / "other")
         await shared.write_file("file", b"new")
@@ -191,7 +191,7 @@ class Transfers(BackendBase):
         assert (tmp_path / "other").read_text(encoding="utf-8") == "other"
 
     async def test_a_cancelled_copy_leaves_no_part(self, shared: Sandbox, tmp_path: Path) -> None:
-        """A target is what it was, or all of the new; nothing lies beside it, and the sandbox is usable."""
+        """The target is unchanged or complete; no partial file remains, and the sandbox is usable."""
         await shared.exec("head -c 30000000 /dev/zero > large; echo -n old > target")
         (tmp_path / "target").write_text("old", encoding="utf-8")
         (tmp_path / "target").chmod(0o600)
@@ -205,7 +205,7 @@ class Transfers(BackendBase):
             return [entry.path for entry in await shared.list_dir()] == ["large", "target"]
 
         for copy in copies:
-            # Cut off later and later until it was over before: somewhere between a copy is under way on any machine.
+            # Cancelled later and later until it finishes first: on any machine, some attempt interrupts the copy.
             seconds, is_over = 0.02, False
             while not is_over:
                 is_over, seconds = await _is_over_after(seconds, copy), 2 * seconds
@@ -215,7 +215,7 @@ class Transfers(BackendBase):
                 assert (await shared.stat("target")).size in {3, 30_000_000}
 
     async def test_an_archive_holds_what_was_named(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Files, directories and links as such, under the names they were asked for; the hash is the archive's."""
+        """Files, directories and links as such, under the requested names; the hash is the archive's."""
         await shared.exec("mkdir -p d/e; echo -n one > d/e/f; ln -s e/f d/link; echo -n two > other; touch not-asked")
         packed = await shared.archive(["d", "other"], tmp_path / "a.tar.gz")
         with tarfile.open(tmp_path / "a.tar.gz", "r:gz") as archive:
@@ -229,7 +229,7 @@ class Transfers(BackendBase):
         assert packed.sha256 == _digest(tmp_path / "a.tar.gz")
 
     async def test_what_a_limit_keeps_out_of_an_archive_is_listed(self, shared: Sandbox, tmp_path: Path) -> None:
-        """Every entry is in the archive or among the omissions (predecessor 2.3 #18: dropped without a word)."""
+        """Every entry is in the archive or listed as omitted (hermes-agent dropped them silently)."""
         await shared.exec("for i in 1 2 3 4 5 6; do echo -n 12345 > f$i; done")
         names = [f"f{number}" for number in range(1, 7)]
         for limits in ({"max_entries": 2}, {"max_bytes": 12}):
@@ -240,20 +240,20 @@ class Transfers(BackendBase):
             assert sorted([*inside, *(name for name, _ in packed.omitted)]) == names
 
     async def test_limits_that_are_just_kept_omit_nothing(self, shared: Sandbox, tmp_path: Path) -> None:
-        """As many entries as may be are not too many (predecessor 2.3 #18)."""
+        """Exactly as many entries as allowed are not too many."""
         await shared.exec("echo -n 12345 | tee f1 > f2")
         packed = await shared.archive(["f1", "f2"], tmp_path / "a.tar.gz", max_entries=2, max_bytes=10)
         assert (packed.files, packed.omitted) == (2, ())
 
     async def test_a_missing_path_of_an_archive_is_an_omission(self, shared: Sandbox, tmp_path: Path) -> None:
-        """With a reason; the others are there."""
+        """With a reason; the other paths are in the archive."""
         await shared.exec("echo -n 1 > there")
         packed = await shared.archive(["absent", "there"], tmp_path / "a.tar.gz")
         assert [name for name, reason in packed.omitted if reason] == ["absent"]
         assert packed.files == 1
 
     async def test_copies_do_not_hold_commands_up(self, shared: Sandbox, tmp_path: Path) -> None:
-        """A command is answered while a large file travels."""
+        """A command returns while a large file is copied."""
         (tmp_path / "large").write_bytes(bytes(range(256)) * 160_000)
         copying = asyncio.create_task(shared.upload(tmp_path / "large", "large"))
         assert (await shared.exec("echo meanwhile", timeout=self.patience)).output == "meanwhile\n"

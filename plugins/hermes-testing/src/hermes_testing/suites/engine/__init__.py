@@ -1,1 +1,1 @@
-"""The suite every rollout engine passes, a part a module."""
+"""The suite every rollout engine passes, one part per module."""

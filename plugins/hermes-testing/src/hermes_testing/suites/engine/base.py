@@ -1,4 +1,4 @@
-"""What the parts of the engine suite share: a model that is held and let go, and runs in a folder of the test's own."""
+"""Code shared by the parts of the engine suite: a model with held replies, and runs in a folder of the test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored
 
 
 def script(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
-    """Write a task whose prompt says what the model does; a sandbox, which takes time, only where it is used."""
+    """Write a task whose prompt says what the model does; it has a sandbox, which takes time, only if it uses one."""
     prompt = json.dumps({"task": name, "steps": steps})
     uses_sandbox = any(step.get("tool") == "terminal" for step in steps) or fields.keys() & {"setup", "files"}
     toolsets = ["terminal", TOOLSET] if uses_sandbox else [TOOLSET]
@@ -43,7 +43,7 @@ def script(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
 
 
 class Bench:
-    """Runs of one test: the tasks and the output lie in its folder, the model is the test's."""
+    """The runs of one test: tasks and output are in the test's folder, the model belongs to the test."""
 
     def __init__(self, suite: EngineBase, registry: Registry, server: ModelServer, folder: Path) -> None:
         self.server = server
@@ -59,7 +59,7 @@ class Bench:
         return path
 
     def config(self, *, engine: str | None = None, out: str = "out", **values: Any) -> RunConfig:
-        """Return the config of a run of `tasks`; `engine` is the suite's where none is named."""
+        """Return the config of a run of `tasks`; the default for `engine` is the suite's."""
         suite = self._suite
         given = {
             "tasks": str(self.folder / "tasks.jsonl"),
@@ -78,39 +78,39 @@ class Bench:
     async def run(
         self, *items: Mapping[str, Any], registry: Registry | None = None, api_key: str | None = None, **values: Any
     ) -> RunResult:
-        """Run to the end; tasks that are in the folder stay where none are given."""
+        """Run to the end; without `tasks`, use those in the folder."""
         if items:
             self.tasks(items)
         made = Run(self.config(**values), registry or self.registry, api_key=api_key, stream=io.StringIO())
         return await made.execute()
 
     def lines(self, out: str = "out", name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
-        """Return what is recorded."""
+        """Return the records."""
         path = self.folder / out / name
         text = path.read_bytes() if path.is_file() else b""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 
     def recorded_tasks(self, out: str = "out") -> list[str]:
-        """Return the tasks of the recorded rollouts, in their order."""
+        """Return the tasks of the recorded rollouts, in order."""
         return [line["task_id"] for line in self.lines(out)]
 
     def watch(self) -> list[tuple[str, Any]]:
-        """Begin to keep the run's events as a plugin of the run would get them."""
+        """Start collecting the run's events as a plugin of the run would get them."""
         self.registry.forward_events(lambda hook, event: self._events.append((hook, event)), listened=EVENTS)
         return self._events
 
     async def await_held(self, count: int) -> None:
-        """Wait until so many answers of the model are held."""
+        """Wait until this many replies of the model are held."""
         await self.server.until(lambda: self.server.held.total() >= count, seconds=self._suite.patience)
 
     async def eventually(self, holds: Callable[[], bool]) -> bool:
-        """Wait for what no event tells of."""
+        """Wait for a condition that no event reports."""
         return await eventually(holds, seconds=self._suite.patience)
 
     def engine_run(
         self, *, on_turn: Callable[[str], None] = lambda _: None, api_key: str | None = None, **values: Any
     ) -> EngineRun:
-        """Return what an engine is opened with, as a run opens it."""
+        """Return the arguments with which a run opens an engine."""
         config = self.config(**values)
         return EngineRun(
             run_id="run_of_the_suite",
@@ -122,7 +122,7 @@ class Bench:
         )
 
     def specs(self, **values: Any) -> list[RolloutSpec]:
-        """Return the rollouts of the tasks in the folder, as a run plans them."""
+        """Return the rollouts that a run plans for the tasks in the folder."""
         config = self.config(**values)
         loaded = load_tasks(Path(config.tasks), self.registry)
         plan = plan_groups(loaded.tasks, config, self.registry)
@@ -130,7 +130,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def open_engine(self, run: EngineRun | None = None) -> AsyncIterator[RolloutEngine]:
-        """Open an engine by itself, without a run around it."""
+        """Open an engine without a run."""
         engine: RolloutEngine = self._suite.make(self.registry)
         try:
             await engine.open(run or self.engine_run())
@@ -140,11 +140,11 @@ class Bench:
 
 
 class EngineBase(ComponentSuite):
-    """Fixtures: `bench`, on which runs are played.
+    """Fixtures: `bench`, which runs runs.
 
-    `at_once` is how many rollouts the engine can play at a time with the suite's `options`; `loss_options` are added to
-    those where a worker is lost, which takes two; `run_fields` are further keys of every run's config (a backend, say);
-    `model_host` is this machine's address as the workers reach it; `patience` is how many seconds something may take.
+    `at_once` is the number of concurrent rollouts with the suite's `options`; `loss_options` are added for tests that
+    lose a worker, which need two; `run_fields` are further keys of every run's config (such as a backend); `model_host`
+    is an address of this machine that workers can reach; `patience` is the maximum number of seconds for one step.
     """
 
     kind = "engine"
@@ -156,19 +156,19 @@ class EngineBase(ComponentSuite):
 
     @pytest.fixture
     def registry(self) -> Registry:
-        """A registry of the core, this plugin and the suite's own parts."""
+        """A registry of the core, this plugin and the suite's components."""
         return isolated_registry(self.plugin, MODULE)
 
     @pytest_asyncio.fixture
     async def bench(self, registry: Registry, tmp_path: Path) -> AsyncIterator[Bench]:
-        """A model server of the test's own, and a folder."""
+        """A model server and a folder for the test."""
         async with serving_model(self.model_host) as server:
             yield Bench(self, registry, server, tmp_path)
 
     async def lose(self, place: Mapping[str, Any]) -> None:
-        """End a worker without a word; `place` is the `pid` and the `host` of the process that plays.
+        """Kill a worker without notice; `place` is `pid` and `host` of the process that runs the rollout.
 
-        Override it for workers that are no processes of this machine.
+        Override it for workers that are not processes of this machine.
         """
         if place["host"] != platform.node() or place["pid"] == os.getpid():
             raise NotImplementedError(f"{type(self).__qualname__} must implement lose(place), or lack 'workers'")
@@ -177,13 +177,13 @@ class EngineBase(ComponentSuite):
 
 @contextlib.asynccontextmanager
 async def in_the_background(work: Any) -> AsyncIterator[asyncio.Task[Any]]:
-    """Begin something that is ended with the test, however that ends."""
+    """Start a task that ends with the test, however the test ends."""
     task = asyncio.ensure_future(work)
     try:
         yield task
     finally:
         task.cancel()
-        # Bounded: an engine that does not end a rollout must fail its test and not hang the others.
+        # Bounded: an engine that does not end a rollout must fail its test and not hang other tests.
         await asyncio.wait({task}, timeout=_ENDING)
         if task.done() and not task.cancelled():
             task.exception()

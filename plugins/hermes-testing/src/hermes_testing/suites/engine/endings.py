@@ -1,4 +1,4 @@
-"""Ends before the end: a run that is cancelled, a rollout that is, a caller that is killed; and going on afterwards."""
+"""Tests of early ends: a cancelled run, a cancelled rollout, a killed caller; and of continuing afterwards."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def sleeping(name: str, token: str) -> dict[str, Any]:
 
 
 class Endings(EngineBase):
-    """Nothing is left, and nothing is lost that was recorded."""
+    """No process is left, and no record is lost."""
 
     @needs("visible_processes")
     async def test_a_cancelled_run_has_ended_every_rollout_where_it_was_played(self, bench: Bench) -> None:
-        """When it returns, not some time later."""
+        """All have ended when the run returns, not later."""
         token = sleep_token()
         items = [sleeping(name, token) for name in _NAMES]
         async with in_the_background(bench.run(*items)) as running:
@@ -54,7 +54,7 @@ class Endings(EngineBase):
 
     @needs("visible_processes")
     async def test_a_cancelled_rollout_ends_alone(self, bench: Bench) -> None:
-        """`play` returns when it is over where it was played; what else is played goes on."""
+        """`play` returns once it has ended on its worker; other rollouts continue."""
         token = sleep_token()
         bench.tasks([sleeping("sleeps", token), script("waits", say("answer", hold=True))])
         first, second = bench.specs()
@@ -75,7 +75,7 @@ class Endings(EngineBase):
             assert (outcome.rollout_id, outcome.reward) == (second.rollout_id, 1.0)
 
     async def test_a_cancelled_rollout_gives_its_place_back(self, bench: Bench) -> None:
-        """As many as before play after it."""
+        """The same number of rollouts can run after it."""
         names = [f"t{number}" for number in range(self.at_once)]
         bench.tasks([script(name, say("answer", hold=True)) for name in names])
         specs = bench.specs()
@@ -90,7 +90,7 @@ class Endings(EngineBase):
                 await bench.server.until(lambda: not bench.server.held.total(), seconds=self.patience)
 
     async def test_a_run_that_was_cancelled_is_continued(self, bench: Bench) -> None:
-        """What is recorded is not played again, what is not is played."""
+        """Recorded rollouts are not repeated, the others are run."""
         items = [script(name, say(f"answer {name}", hold=True)) for name in _NAMES]
         async with in_the_background(bench.run(*items)) as running:
             await bench.await_held(len(_NAMES))
@@ -103,7 +103,7 @@ class Endings(EngineBase):
         assert bench.server.asked == {("t0", 0): 1, **{(name, 0): 2 for name in _NAMES[1:]}}
 
     async def test_a_run_whose_caller_was_killed_is_continued(self, bench: Bench) -> None:
-        """By the same config, in the same folder; each rollout is recorded once."""
+        """With the same config and folder; each rollout is recorded once."""
         bench.tasks([script(name, say(f"answer {name}", hold=True)) for name in _NAMES])
         async with self.a_caller(bench) as caller:
             await bench.await_held(len(_NAMES))
@@ -117,7 +117,7 @@ class Endings(EngineBase):
 
     @needs("visible_processes")
     async def test_what_a_killed_caller_had_played_ends(self, bench: Bench) -> None:
-        """Nobody would ever read what becomes of it."""
+        """Nobody would read its result."""
         token = sleep_token()
         bench.tasks([sleeping(f"t{number}", token) for number in range(2)])
         async with self.a_caller(bench) as caller:
@@ -127,7 +127,7 @@ class Endings(EngineBase):
 
     @needs("visible_processes")
     async def test_closing_ends_what_is_still_played(self, bench: Bench) -> None:
-        """An engine that is closed has nothing running anywhere."""
+        """A closed engine has nothing running anywhere."""
         token = sleep_token()
         bench.tasks([sleeping("t", token)])
         (spec,) = bench.specs()
@@ -139,13 +139,13 @@ class Endings(EngineBase):
         await asyncio.wait({playing}, timeout=self.patience)
 
     def a_caller(self, bench: Bench) -> _Caller:
-        """Provide a process of its own that plays the run of the tasks in the folder."""
+        """Provide a separate process that runs the tasks in the folder."""
         config = json.dumps(bench.config().model_dump(mode="json"))
         return _Caller([sys.executable, "-c", _CALLER, config, json.dumps([self.plugin, MODULE])])
 
 
 class _Caller:
-    """A process that is killed at the end at the latest."""
+    """A process that is killed at the end of the test at the latest."""
 
     def __init__(self, command: list[str]) -> None:
         path = os.pathsep.join(item for item in sys.path if item)
@@ -157,7 +157,7 @@ class _Caller:
         return self
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it without notice."""
         self._process.kill()
 
     async def __aexit__(self, *error: object) -> None:

@@ -1,4 +1,4 @@
-"""What the run is told while rollouts are played: turns, and events for its plugins."""
+"""Tests of events during rollouts: turns, and events for plugins."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _CALL = call(WHERE)
 
 
 class Events(EngineBase):
-    """News of rollouts, wherever they are played."""
+    """Events of rollouts, wherever they run."""
 
     async def test_every_event_reaches_the_run_s_plugins_once_and_in_order(self, bench: Bench) -> None:
-        """Of each rollout: begun, each call, scored, finished."""
+        """For each rollout: started, each call, scored, finished."""
         seen = bench.watch()
         await bench.run(*(script(f"t{number}", _CALL, _CALL, say("answer")) for number in range(3)), group_size=2)
         started, called, scored, finished = EVENTS
@@ -28,7 +28,7 @@ class Events(EngineBase):
         assert len(seen) == 5 * len(bench.lines())
 
     async def test_events_say_what_is_recorded(self, bench: Bench) -> None:
-        """Which tool, which reward, which outcome."""
+        """The tool, the reward and the outcome."""
         seen = bench.watch()
         await bench.run(script("t", call("no_such_tool"), _CALL, say("answer")))
         (line,) = bench.lines()
@@ -41,7 +41,7 @@ class Events(EngineBase):
         }
 
     async def test_events_come_while_a_rollout_is_played(self, bench: Bench) -> None:
-        """Who watches a run sees what it does now, not what it did."""
+        """Observers see events as they happen, not afterwards."""
         seen = bench.watch()
         async with in_the_background(bench.run(script("t", _CALL, say("answer", hold=True)))) as running:
             await bench.await_held(1)
@@ -51,14 +51,14 @@ class Events(EngineBase):
             await running
 
     async def test_a_failed_attempt_is_finished_for_plugins_too(self, bench: Bench) -> None:
-        """Each attempt has one end."""
+        """Each attempt has one finished event."""
         seen = bench.watch()
         await bench.run(script("t", say("answer", status=503, times=1)))
         ends = [event.outcome["stop_reason"] for _, event in seen if isinstance(event, RolloutFinished)]
         assert ends == ["model_error", "final_answer"]
 
     async def test_every_turn_is_told_when_the_model_has_answered(self, bench: Bench) -> None:
-        """On the run's own thread, with the rollout's id, once; the progress display counts them."""
+        """On the run's thread, with the rollout's id, once; the progress display counts turns."""
         turns: list[tuple[str, int]] = []
         bench.tasks([script("t", _CALL, _CALL, say("answer", hold=True))])
         run = bench.engine_run(on_turn=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
@@ -72,7 +72,7 @@ class Events(EngineBase):
         assert Counter(turns) == {(spec.rollout_id, threading.get_ident()): 3}
 
     async def test_events_come_on_the_run_s_own_thread(self, bench: Bench) -> None:
-        """Plugins need no locks."""
+        """So plugins need no locks."""
         threads = set()
         bench.registry.forward_events(lambda _hook, _event: threads.add(threading.get_ident()), listened=EVENTS)
         await bench.run(script("t", _CALL, say("answer")))

@@ -1,4 +1,4 @@
-"""What comes of a run: every rollout once, each with its own outcome, as exact as where it was played by hand."""
+"""Tests of a run's results: every rollout once, each with its outcome, exactly as the local engine gives it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONG = 'echo "$CONFORMANCE"; seq 1 4000'
 
 
 def varied_tasks() -> list[dict[str, Any]]:
-    """Return tasks that end in different ways, with texts that a careless way to a worker would change."""
+    """Return tasks that end in different ways, with texts that a careless transfer to a worker would change."""
     return [
         script("plain", say("answer of plain")),
         script("odd", call("terminal", {"command": r"printf 'a\377b\n'"}), say(_ODD)),
@@ -48,12 +48,12 @@ def varied_tasks() -> list[dict[str, Any]]:
 
 
 def facts(lines: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return what the engine must not change of what is recorded, by task and place in the group."""
+    """Return the recorded values that must not depend on the engine, by task and index in the group."""
     return {(line["task_id"], line["index"]): {key: line.get(key) for key in SAME} for line in lines}
 
 
 def _round_floats(value: Any) -> Any:
-    """Round what depends on the order of ends in its last bits: sums of floats."""
+    """Round sums of floats, whose last bits depend on the order of ends."""
     if isinstance(value, Mapping):
         return {key: _round_floats(item) for key, item in value.items()}
     return round(value, 12) if isinstance(value, float) else value
@@ -68,7 +68,7 @@ def _let_go(bench: Bench, task: str) -> bool:
 
 
 class Outcomes(EngineBase):
-    """Runs that go well."""
+    """Successful runs."""
 
     async def test_it_has_the_contract_s_methods(self, bench: Bench) -> None:
         """`capacity`, `provenance`, `open`, `refusals`, `play`, `aclose`."""
@@ -82,13 +82,13 @@ class Outcomes(EngineBase):
         assert len({line["rollout_id"] for line in bench.lines()}) == len(found)
 
     async def test_a_rollout_is_played_once(self, bench: Bench) -> None:
-        """The model is asked for each turn of each rollout once: what is sampled is paid for."""
+        """Each turn of each rollout is sampled once, because sampling costs money."""
         await bench.run(*varied_tasks(), group_size=2)
         turns = {"plain": 1, "odd": 2, "long": 2, "wrong": 3, "endless": 3}
         assert bench.server.asked == {(task, turn): 2 for task, most in turns.items() for turn in range(most)}
 
     async def test_outcomes_are_those_of_the_local_engine(self, bench: Bench) -> None:
-        """To the last character and the last bit, by the same config."""
+        """With the same config they are equal to the last character and bit."""
         values: dict[str, Any] = {"group_size": 2, "seed": 7, "sandbox": {"env": {"CONFORMANCE": "of the run"}}}
         await bench.run(*varied_tasks(), engine="local", out="here", **values)
         await bench.run(out="there", **values)
@@ -99,12 +99,12 @@ class Outcomes(EngineBase):
         here = await bench.run(*varied_tasks(), engine="local", out="here", group_size=2)
         there = await bench.run(out="there", group_size=2)
         for part in ("rollouts", "reward", "pass", "tokens", "counters", "turns", "tool_errors", "exactness"):
-            # How many rollouts which engine has played is the one thing that differs.
+            # Only the number of rollouts per engine differs.
             found, expected = ({**(result.summary[part] or {}), "engine": None} for result in (there, here))
             assert _round_floats(found) == _round_floats(expected), part
 
     async def test_seeds_and_ids_are_those_of_the_run(self, bench: Bench) -> None:
-        """They do not depend on where a rollout is played: another engine continues the run."""
+        """They do not depend on where a rollout runs, so another engine can continue the run."""
         await bench.run(*varied_tasks(), engine="local")
         before = {line["rollout_id"]: line["seed"] for line in bench.lines()}
         kept = (bench.folder / "out" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)[:1]
@@ -113,7 +113,7 @@ class Outcomes(EngineBase):
         assert {line["rollout_id"]: line["seed"] for line in bench.lines()} == before
 
     async def test_rollouts_that_end_in_another_order_keep_their_own_outcomes(self, bench: Bench) -> None:
-        """The last one to begin may be the first one to end."""
+        """The last one to start may be the first one to end."""
         names = ["t0", "t1", "t2"]
         items = [script(name, say(f"answer of {name}", hold=True)) for name in names]
         async with in_the_background(bench.run(*items)) as running:
@@ -128,7 +128,7 @@ class Outcomes(EngineBase):
         }
 
     async def test_as_many_play_at_a_time_as_were_asked_for(self, bench: Bench) -> None:
-        """Neither fewer, where the engine has room, nor more than the run allows."""
+        """Not fewer if the engine has capacity, and not more than the run allows."""
         items = [script(f"t{number}", say("answer", hold=True)) for number in range(self.at_once + 3)]
         async with in_the_background(bench.run(*items)) as running:
             await bench.await_held(self.at_once)
@@ -137,7 +137,7 @@ class Outcomes(EngineBase):
         assert bench.server.most == self.at_once
 
     async def test_a_smaller_run_plays_no_more_than_it_allows(self, bench: Bench) -> None:
-        """`max_concurrent` holds, however many workers there are."""
+        """`max_concurrent` holds for any number of workers."""
         items = [script(f"t{number}", say("answer", hold=True)) for number in range(4)]
         async with in_the_background(bench.run(*items, max_concurrent=1)) as running:
             for item in items:
@@ -148,13 +148,13 @@ class Outcomes(EngineBase):
         assert bench.server.most == 1
 
     async def test_capacity_is_known_when_it_is_open(self, bench: Bench) -> None:
-        """A number of rollouts, or None for as many as it is asked."""
+        """A number of rollouts, or None for any number."""
         async with bench.open_engine() as engine:
             capacity = engine.capacity
         assert capacity is None or (type(capacity) is int and capacity >= 1)
 
     async def test_an_attempt_that_is_repeated_is_played_anew(self, bench: Bench) -> None:
-        """The run's policy decides about it, and both attempts are recorded under one id."""
+        """The run's policy decides, and both attempts are recorded under one id."""
         await bench.run(script("t", say("answer", status=503, times=1)))
         ((first,), (last,)) = bench.lines(name="attempts.jsonl"), bench.lines()
         assert (first["attempt"], first["stop_reason"]) == (1, "model_error")
@@ -162,7 +162,7 @@ class Outcomes(EngineBase):
         assert first["rollout_id"] == last["rollout_id"]
 
     async def test_the_record_names_the_engine(self, bench: Bench) -> None:
-        """Of every rollout, and of the run; what the engine says of itself is data."""
+        """For every rollout and for the run; the engine's provenance is plain data."""
         result = await bench.run(*varied_tasks())
         assert {line["provenance"]["engine"]["name"] for line in bench.lines()} == {self.component}
         engine = result.summary["run"]["engine"]
@@ -173,7 +173,7 @@ class Outcomes(EngineBase):
             assert worker["node"]
 
     async def test_two_engines_play_side_by_side(self, bench: Bench) -> None:
-        """In one process, each for its own run and until its own end: nothing of an engine is the process's."""
+        """In one process, each for its own run; an engine has no process-global state."""
         bench.tasks(script(name, say("answer", hold=True)) for name in ("a", "b"))
         one, two = bench.specs()
         async with bench.open_engine(bench.engine_run(api_key="key-of-one")) as first, AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What cannot be played: said before anything is, or told as what it is, with whoever is to blame."""
+"""Tests of rollouts that cannot run: refused beforehand, or recorded with the cause and who is to blame."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 class Refusals(EngineBase):
-    """Errors of the config, of tasks, of the model's server."""
+    """Errors of the config, of tasks and of the model's server."""
 
     def test_an_option_that_it_does_not_have_is_a_typed_error(self, bench: Bench) -> None:
-        """A misspelt one must not be taken for none."""
+        """A misspelt option must not be ignored."""
         with pytest.raises(UserError, match="conformance_none"):
             bench.registry.create("engine", self.component, {**self.options, "conformance_none": 1})
 
     @pytest.mark.parametrize("what", [*_WRONG, "model"])
     async def test_what_the_run_cannot_begin_with_is_said_as_it_opens(self, bench: Bench, what: str) -> None:
-        """Unknown components, refused isolation, a model that is not there; nothing is played, and closing is fine."""
+        """Unknown components, refused isolation, a missing model; no rollout runs, and closing works."""
         bench.tasks([script("t", say("answer"))])
         engine = self.make(bench.registry)
         async with nobody(self.model_host) as url:
@@ -46,13 +46,13 @@ class Refusals(EngineBase):
         assert not bench.server.asked
 
     async def test_a_run_that_cannot_begin_records_nothing(self, bench: Bench) -> None:
-        """And the error is the run's."""
+        """The run raises the error."""
         with pytest.raises(HermesError, match="conformance_none"):
             await bench.run(script("t", say("answer")), terminal_backend="conformance_none")
         assert bench.lines() == []
 
     async def test_a_task_that_cannot_be_played_there_stops_no_other(self, bench: Bench) -> None:
-        """It is named with the reason before the first rollout, and not played."""
+        """It is named with the reason before the first rollout, and skipped."""
         items = [script("good", say("answer")), script("bad", say("answer"), sandbox={"image": "no-such.tar"})]
         result = await bench.run(*items)
         assert bench.recorded_tasks() == ["good"]
@@ -60,13 +60,13 @@ class Refusals(EngineBase):
         assert result.clean is False
 
     async def test_tasks_that_can_be_played_are_refused_by_nobody(self, bench: Bench) -> None:
-        """Also those that bring files, commands and fields of the sandbox along."""
+        """Including those with files, commands and sandbox fields."""
         fields = {"files": {"a.txt": "a"}, "setup": ["test -f a.txt"], "sandbox": {"env": {"A": "1"}}}
         result = await bench.run(script("t", say("answer"), **fields))
         assert (result.problems, [line["reward"] for line in bench.lines()]) == ((), [1.0])
 
     async def test_a_rollout_that_fails_ends_no_other(self, bench: Bench) -> None:
-        """A set-up that fails, a verifier that raises: the outcome says whose fault it is, the others are played."""
+        """If set-up fails or a verifier raises, the outcome names the cause and others continue."""
         items = [
             script("good", say("answer")),
             script("unready", say("answer"), setup=["exit 3"]),
@@ -80,7 +80,7 @@ class Refusals(EngineBase):
         assert (unjudged["reward_status"], unjudged["reward_failure"]["blame"]) == ("error", "verifier")
 
     async def test_a_fatal_error_stops_the_run_as_itself(self, bench: Bench) -> None:
-        """A key that the server refuses would be refused for every rollout; what is held is ended."""
+        """A refused key would fail every rollout; waiting requests are ended."""
         items = [script("waits", say("answer", hold=True)), script("denied", say("answer", status=401, times=99))]
         async with in_the_background(bench.run(*items)) as running:
             assert await bench.eventually(running.done)

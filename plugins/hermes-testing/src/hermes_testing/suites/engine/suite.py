@@ -10,12 +10,12 @@ from hermes_testing.suites.engine.worker_losses import Losses
 
 
 class EngineSuite(Outcomes, Events, Refusals, Losses, Endings):
-    """Behaviour of a rollout engine, in whole runs with a model that the suite plays.
+    """Behaviour of a rollout engine, in whole runs with a scripted model.
 
-    Set `plugin`, `component` and `options`, which must give room for `at_once` rollouts at a time; with `loss_options`
-    there must be two workers, where it has any. They must be able to import hermes-testing and to reach `model_host`.
+    Set `plugin`, `component` and `options`, which must allow `at_once` concurrent rollouts; with `loss_options` there
+    must be two workers, if it has workers. They must be able to import hermes-testing and to reach `model_host`.
     Capabilities that may be named in `lacks`:
 
-    - `workers`: rollouts are played by processes of their own, which can be lost.
+    - `workers`: rollouts run in separate processes, which can be lost.
     - `visible_processes`: this machine sees the processes of the rollouts' sandboxes.
     """

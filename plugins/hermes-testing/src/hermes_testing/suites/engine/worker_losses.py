@@ -1,4 +1,4 @@
-"""Workers that die: what they played is lost and told so, and nothing else is."""
+"""Tests of dying workers: only their rollouts are lost, and recorded as lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_testing.suites.engine.base import Bench, EngineBase, in_the_backgrou
 
 @dataclass
 class Loss:
-    """A run in which a worker was lost with the rollouts `victims`, while `others` were played elsewhere."""
+    """A run in which a worker was lost with the rollouts `victims`, while `others` ran elsewhere."""
 
     result: RunResult
     victims: set[str]
@@ -25,11 +25,11 @@ class Loss:
 
 
 class Losses(EngineBase):
-    """Where rollouts are played by workers that can be lost; `lose` ends one."""
+    """For engines whose workers can be lost; `lose` ends one."""
 
     @needs("workers")
     async def test_a_lost_worker_costs_only_its_own_rollouts(self, bench: Bench) -> None:
-        """They are played again, by whoever is left; all others are not touched."""
+        """The remaining workers run them again; all other rollouts are not affected."""
         async with self.a_loss(bench) as loss:
             lines = {line["rollout_id"]: line for line in bench.lines()}
             assert Counter(line["rollout_id"] for line in bench.lines()) == dict.fromkeys(loss.victims | loss.others, 1)
@@ -40,7 +40,7 @@ class Losses(EngineBase):
 
     @needs("workers")
     async def test_a_lost_attempt_says_that_the_backend_is_to_blame_and_where_it_was(self, bench: Bench) -> None:
-        """An attempt of its own, retryable; never a reward of 0."""
+        """It is a separate, retryable attempt; never a reward of 0."""
         async with self.a_loss(bench) as loss:
             attempts = bench.lines(name="attempts.jsonl")
             assert {line["rollout_id"] for line in attempts} == loss.victims
@@ -53,7 +53,7 @@ class Losses(EngineBase):
 
     @needs("workers")
     async def test_the_run_says_how_many_workers_it_has_lost(self, bench: Bench) -> None:
-        """And names all of them, with their nodes."""
+        """It names all of them, with their nodes."""
         async with self.a_loss(bench) as loss:
             engine = loss.result.summary["run"]["engine"]
             assert engine["lost_workers"] == 1
@@ -62,7 +62,7 @@ class Losses(EngineBase):
 
     @asynccontextmanager
     async def a_loss(self, bench: Bench) -> AsyncIterator[Loss]:
-        """Play a run, lose the worker of its first rollout when all workers play, and provide what came of it."""
+        """Start a run, lose the worker of its first rollout while all workers are busy, and return the result."""
         names = [f"t{number}" for number in range(self.at_once)]
         items: list[dict[str, Any]] = [script(name, call(WHERE), say(f"answer {name}", hold=True)) for name in names]
         options = {**self.options, **self.loss_options}
@@ -72,12 +72,12 @@ class Losses(EngineBase):
             first = next(iter(places.values()))
             victims = {rollout for rollout, place in places.items() if place == first}
             others = places.keys() - victims
-            assert others, "all rollouts were played by one worker; the suite's options must start two"
+            assert others, "expected two workers, got all rollouts on one; set the suite's options to start two"
             await self.lose(first)
             told = len(victims)
             assert await bench.eventually(lambda: len(bench.lines(name="attempts.jsonl")) >= told or running.done()), (
-                "the loss was not noticed while other rollouts were played"
+                "the loss was not noticed while other rollouts ran"
             )
             bench.server.release(*names)
-            assert await bench.eventually(running.done), "the run does not go on"
+            assert await bench.eventually(running.done), "the run does not continue"
             yield Loss(running.result(), victims, set(others))

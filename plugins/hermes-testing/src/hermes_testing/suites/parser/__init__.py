@@ -1,1 +1,1 @@
-"""The suite every tool-call parser passes, a part a module, and the texts that it feeds."""
+"""The suite every tool-call parser passes, one part per module, and its sample texts."""

@@ -1,4 +1,4 @@
-"""What the parts of the parser suite share: what an author gives, the calls that are written, and how they are read."""
+"""Code shared by the parts of the parser suite: the author's inputs, the sample calls, and reading them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CLOCK: Final[Call] = ("get_time", {"zone": "UTC", "exact": True})
 PROSE: Final = 'I will look it up.\n\n  First {"a": [1, {}]}, then f(x) > 3 and "that".'
 MODES: Final[tuple[ParseMode, ParseMode]] = ("strict", "lenient")
 # Function-scoped fixtures are safe here: parsers are stateless, which the suite checks. One inherited test runs for
-# many subclasses, and a third party's suite must not depend on a database of examples beside it. A profile that asks
-# for fewer examples gets fewer.
+# many subclasses, and a third party's suite must not depend on a database of examples. A profile with fewer examples
+# gets fewer.
 PROPERTY: Final = settings(
     max_examples=min(25, settings().max_examples),
     deadline=None,
@@ -40,10 +40,10 @@ _REGISTRY: Final = pytest.StashKey["Registry"]()
 
 
 class ParserBase(ComponentSuite):
-    """What an author gives; `wire` and `block_marks` are all that most formats need.
+    """The author's inputs; `wire` and `block_marks` are enough for most formats.
 
-    `block_marks` are the pairs of marks that mean nothing but calls: around one call, around all of them, or both.
-    `fuzz_messages` and `long_text` (characters) are how much the costly tests do.
+    `block_marks` are the pairs of marks that only calls have: around one call, around all of them, or both.
+    `fuzz_messages` and `long_text` (characters) set the size of the costly tests.
     """
 
     kind = "parser"
@@ -53,38 +53,38 @@ class ParserBase(ComponentSuite):
     long_text: ClassVar[int] = 10_000_000
 
     def wire(self, calls: Sequence[Call], content: str = "") -> str:
-        """Write a message as the model's own template does: text, then calls of (name, arguments)."""
+        """Write a message as the model's template does: text, then calls of (name, arguments)."""
         raise NotImplementedError(f"{type(self).__qualname__} must implement wire(calls, content)")
 
     def answer(self, content: str) -> str:
-        """Write a message without calls; by default it is its text."""
+        """Write a message without calls; by default the text itself."""
         return content
 
     def malformed(self) -> str:
-        """Write one call of `get_weather` that cannot be read; by default it breaks off in its argument."""
+        """Write one unreadable call of `get_weather`; by default it is cut off in its argument."""
         text = self.wire([("get_weather", {"city": "MARKER"})])
         broken = text.replace('"MARKER"', "MARKER") if "json_arguments" not in self.lacks else text
         return broken if broken != text else text[: text.index("MARKER") + 3]
 
     def mark(self) -> str:
-        """Write what begins a call and may stand in prose; by default the first token that `wire` writes."""
+        """Write the beginning of a call that may also occur in prose; by default the first token of `wire`."""
         found = _MARK.match(self.wire([WEATHER]))
         return found[0] if found else ""
 
     @pytest.fixture
     def registry(self, request: pytest.FixtureRequest) -> Registry:
-        """A registry as in every suite, made once for a class: it takes longer than most tests of a parser."""
+        """A registry as in every suite, created once per class, since that takes longer than most parser tests."""
         stash: pytest.Stash = request.node.parent.stash
         return stash[_REGISTRY] if _REGISTRY in stash else stash.setdefault(_REGISTRY, isolated_registry(self.plugin))
 
     @pytest.fixture
     def parser(self, registry: Registry) -> ToolCallParser:
-        """The parser, made by the registry."""
+        """The parser, created by the registry."""
         parser: ToolCallParser = self.make(registry)
         return parser
 
     def tools(self, calls: Sequence[Call] = (WEATHER, SEARCH, CLOCK)) -> list[Mapping[str, Any]] | None:
-        """Return the schemas of the calls where only a schema tells a value's type, else None."""
+        """Return the schemas of the calls if only a schema tells a value's type, else None."""
         return schemas_of(calls) if "typed_values" in self.lacks else None
 
     def read(
@@ -94,19 +94,19 @@ class ParserBase(ComponentSuite):
         calls: Sequence[Call] = (WEATHER, SEARCH, CLOCK),
         mode: ParseMode = "strict",
     ) -> ParseResult:
-        """Parse a text in which these calls may stand."""
+        """Parse a text that may contain these calls."""
         return parser.parse(text, self.tools(calls), mode)
 
     def some_calls(self) -> list[Call]:
-        """Return as many calls as a message of this format can hold, three at most."""
+        """Return as many calls as a message of this format can hold, at most three."""
         return [WEATHER, SEARCH, CLOCK] if "many_calls" not in self.lacks else [WEATHER]
 
     def message(self, content: str = PROSE) -> str:
-        """Write a whole message: text if there may be some, and calls."""
+        """Write a complete message: text if allowed, and calls."""
         return self.wire(self.some_calls(), content if "text_before" not in self.lacks else "")
 
     def samples(self) -> list[str]:
-        """Write texts of every sort, good and bad."""
+        """Write texts of every kind, good and bad."""
         opening, closing = self.reasoning_tags
         whole = self.message("Some text.")
         thought = [] if "reasoning" in self.lacks else [f"{opening}hm {self.wire([SEARCH])}{closing}\n\n{whole}"]

@@ -1,4 +1,4 @@
-"""The parser suite's part about blocks: what stands between a format's own marks is never silently text."""
+"""Parser tests of blocks: text between a format's marks is never silently content."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BAD: Call = ("get_weather", {"city": "MARKER"})
 
 
 class Blocks(ParserBase):
-    """A model that wrote both marks meant a call; where it cannot be read, the model has to be told."""
+    """A model that wrote both marks meant a call; if it is unreadable, the model must get feedback."""
 
     @needs("block_marks")
     def test_a_closed_block_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
-        """Whatever stands in it, nothing included; and none of it is content."""
+        """Whatever its content, even empty; no part of it is content of the message."""
         silent = [
             f"{name} ({mode}): {block!a}"
             for name, text in BLOCK_TEXTS.items()
@@ -34,7 +34,7 @@ class Blocks(ParserBase):
 
     @needs("block_marks")
     def test_a_closed_block_of_marks_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
-        """An opening mark written twice, a closing one inside, a message of calls that has marks of its own."""
+        """A doubled opening mark, a closing mark inside, a message of calls with their own marks."""
         marks = [*(mark for pair in self.block_marks for mark in pair), self.mark(), self.wire([WEATHER])]
         for mark in marks:
             for block in self._blocks_around(mark):
@@ -57,19 +57,19 @@ class Blocks(ParserBase):
             result = self.read(parser, block)
             assert result.attempts, f"{block!a} is neither a call nor an attempt"
             assert violations(block, result) == []
-            # A mark in the text may end the block before its end, or begin another one.
+            # A mark in the text may end the block early, or begin another one.
             has_mark = "<" in text or any(mark.strip() in text for pair in self.block_marks for mark in pair)
             assert has_mark or result.content is None, f"{result.content!a} is content in {block!a}"
 
     @needs("block_marks", "reasoning")
     def test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
-        """And none of it is content or reasoning."""
+        """No part of it is content or reasoning."""
         opening, closing = self.reasoning_tags
         assert self._lost_blocks(parser, f"{opening}hm{closing}\n\n", "") == []
 
     @needs("block_marks", "reasoning")
     def test_a_closed_block_in_reasoning_is_a_draft(self, parser: ToolCallParser) -> None:
-        """An attempt that is no call, whatever stands in it; the answer behind the reasoning is the content."""
+        """An attempt and not a call, whatever it contains; the answer after the reasoning is the content."""
         opening, closing = self.reasoning_tags
         for name, text in BLOCK_TEXTS.items():
             for block in self._blocks_around(text):
@@ -93,18 +93,18 @@ class Blocks(ParserBase):
 
     @needs("block_marks", "text_before")
     def test_a_closed_block_behind_text_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
-        """And the text is all of the content."""
+        """The text is the whole content."""
         assert self._lost_blocks(parser, self._before("Some text."), "Some text.") == []
 
     @needs("block_marks", "many_calls")
     def test_a_closed_block_behind_a_call_is_a_call_or_an_attempt(self, parser: ToolCallParser) -> None:
-        """And costs the call before it nothing."""
+        """The call before it is kept."""
         assert self._lost_blocks(parser, self.wire([WEATHER]) + self._between(), "", [WEATHER]) == []
 
     @needs("block_marks", "block_ends")
     @pytest.mark.parametrize("again", ["{0}{0}", "{0}\n{0}", "{0} {0}\n{0}"])
     def test_a_closing_mark_that_stands_there_twice_is_no_content(self, parser: ToolCallParser, again: str) -> None:
-        """With nothing but space between them, it costs no call; text behind it is content."""
+        """With only space between, no call is lost; text after it is content."""
         calls = self.some_calls()
         for mark, before, after in self._ends_of(self.wire(calls)):
             text = before + again.format(mark) + after
@@ -117,7 +117,7 @@ class Blocks(ParserBase):
 
     @needs("block_marks")
     def test_text_between_a_call_and_its_closing_mark_is_told(self, parser: ToolCallParser) -> None:
-        """Its attempt, or one behind it, has a reason, and neither the text nor the mark is content."""
+        """Its attempt, or the next, has a reason; neither text nor mark is content."""
         for mark, before, after in self._ends_of(self.wire([WEATHER])):
             for rest in (" and more ", "\nI have called it.\n", " 5 ", ' "x" '):
                 text = f"{before}{rest}{mark}{after}"
@@ -128,7 +128,7 @@ class Blocks(ParserBase):
 
     @needs("json_arguments", "many_calls")
     def test_a_bad_call_leaves_nothing_of_the_frame_in_the_content(self, parser: ToolCallParser) -> None:
-        """Neither its own marks nor a comma or bracket of the list it stands in, wherever it stands."""
+        """Neither its marks nor a comma or bracket of its list, at any position."""
         content = "Some text." if "text_before" not in self.lacks else ""
         for calls in ([_BAD], [_BAD, SEARCH], [SEARCH, _BAD], [WEATHER, _BAD, SEARCH]):
             text = self.wire(calls, content).replace('"MARKER"', "MARKER")
@@ -142,7 +142,7 @@ class Blocks(ParserBase):
         return not result.attempts or result.content is not None
 
     def _lost_blocks(self, parser: ToolCallParser, before: str, content: str, calls: Sequence[Call] = ()) -> list[str]:
-        """Return the blocks behind a text that are no attempt, or change what the text before them means."""
+        """Return the blocks after a text that are not attempts, or that change the meaning of the text."""
         lost = []
         for name, text in BLOCK_TEXTS.items():
             for block in self._blocks_around(text):
@@ -154,18 +154,18 @@ class Blocks(ParserBase):
         return lost
 
     def _before(self, content: str) -> str:
-        """Return what stands before the calls of a message with content."""
+        """Return the text before the calls of a message with content."""
         whole, calls = self.wire([WEATHER], content), self.wire([WEATHER])
         return whole.removesuffix(calls) if whole.endswith(calls) else f"{content}\n"
 
     def _between(self) -> str:
-        """Return what the format writes between two calls with marks of their own; else a line break."""
+        """Return the format's text between two calls with separate marks; else a line break."""
         first, second, both = self.wire([WEATHER]), self.wire([SEARCH]), self.wire([WEATHER, SEARCH])
         is_plain = both.startswith(first) and both.endswith(second) and len(both) >= len(first) + len(second)
         return both[len(first) : len(both) - len(second)] if is_plain else "\n"
 
     def _ends_of(self, text: str) -> Iterator[tuple[str, str, str]]:
-        """Yield each closing mark that stands in a message, and what stands before and behind the last one."""
+        """Yield each closing mark in a message, with the text before and after its last place."""
         for mark in dict.fromkeys(closing for _, closing in self.block_marks if closing in text):
             before, _, after = text.rpartition(mark)
             yield mark, before, after

@@ -1,4 +1,4 @@
-"""The parser suite's part about what is a call and what is text."""
+"""Parser tests of what is a call and what is text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hermes_testing.suites.parser.samples import PLAIN, STRANGE_TOOLS, schema, s
 
 
 class Calls(ParserBase):
-    """Text, calls, reasoning, and tools that are not known."""
+    """Text, calls, reasoning, and unknown tools."""
 
     def test_it_has_the_contract_s_methods(self, parser: ToolCallParser) -> None:
-        """With the same parameters."""
+        """They have the same parameters."""
         assert contract_violations(parser, ToolCallParser) == []
 
     @pytest.mark.parametrize("text", PLAIN.values(), ids=PLAIN)
     def test_plain_text_is_unchanged(self, parser: ToolCallParser, text: str) -> None:
-        """Text without a call is content, to the last space, in both modes and whatever the tools."""
+        """Text without a call is content, to the last space, in both modes and with any tools."""
         for mode in MODES:
             result = parser.parse(text, [schema("get_weather")], mode)
             assert (result.content, result.reasoning, result.calls, result.attempts) == (text, None, (), ())
@@ -36,7 +36,7 @@ class Calls(ParserBase):
         assert (parser.parse("").content, parser.parse("").segments) == (None, ())
 
     def test_one_call_is_found(self, parser: ToolCallParser) -> None:
-        """Its name, its arguments, one attempt that went well, no content: the template's framing is none."""
+        """Name, arguments, one good attempt, no content: the template's framing is not content."""
         text = self.wire([WEATHER])
         result = self.read(parser, text)
         assert meaning(result) == encode([WEATHER])
@@ -53,7 +53,7 @@ class Calls(ParserBase):
             assert [json.loads(attempt.arguments or "null") for attempt in attempts] == [a.value for a in attempts]
 
     def test_an_attempt_to_call_an_unknown_tool_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
-        """With no argument as well: then the value is an empty object."""
+        """Even without arguments: then the value is an empty object."""
         for arguments in ({"city": "Paris"}, {}):
             call = ("get_weather", arguments)
             result = parser.parse(self.wire([call]), tools=[schema("another_tool")])
@@ -62,7 +62,7 @@ class Calls(ParserBase):
 
     @needs("end_mark")
     def test_an_attempt_without_its_end_mark_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
-        """As far as the call was read, its value says the same as its arguments."""
+        """If the call was read, its value says the same as its arguments."""
         text = self.wire([WEATHER]).rstrip()
         for end in range(text.index("Paris"), len(text)):
             result = self.read(parser, text[:end])
@@ -72,7 +72,7 @@ class Calls(ParserBase):
 
     @needs("reasoning")
     def test_an_attempt_in_reasoning_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
-        """Whoever counts drafts can tell which they are."""
+        """So that drafts can be compared."""
         text = "{0}I could call\n{2}\nhere.{1}No need.".format(*self.reasoning_tags, self.wire([WEATHER]))
         result = self.read(parser, text)
         assert encode([(attempt.name or "", attempt.value) for attempt in result.attempts]) == encode([WEATHER])
@@ -80,7 +80,7 @@ class Calls(ParserBase):
 
     @needs("many_calls")
     def test_many_calls_are_found_in_order(self, parser: ToolCallParser) -> None:
-        """Each with an id of its own, also when two are equal; nothing between them is content."""
+        """Each has its own id, even if two are equal; the text between them is not content."""
         calls = [WEATHER, SEARCH, WEATHER, *self.some_calls()]
         text = self.wire(calls)
         result = self.read(parser, text)
@@ -92,7 +92,7 @@ class Calls(ParserBase):
     @needs("text_before")
     @pytest.mark.parametrize("content", ["I will look it up.", "  First\n\n\tthis.", PROSE])
     def test_text_before_a_call_is_content(self, parser: ToolCallParser, content: str) -> None:
-        """To the letter, without what the template puts between; braces, brackets and quotes are no call."""
+        """Verbatim, without the template's text between; braces, brackets and quotes are not calls."""
         text = self.wire([WEATHER], content)
         result = self.read(parser, text)
         assert result.content == content
@@ -101,7 +101,7 @@ class Calls(ParserBase):
 
     @needs("text_after")
     def test_text_after_a_call_is_not_lost(self, parser: ToolCallParser) -> None:
-        """It is content, as a segment of its own."""
+        """It is content, as a separate segment."""
         text = self.wire([WEATHER]) + "\nThat was all."
         result = self.read(parser, text)
         assert (result.content or "").strip() == "That was all."
@@ -109,7 +109,7 @@ class Calls(ParserBase):
         assert violations(text, result) == []
 
     def test_a_mark_in_prose_is_text(self, parser: ToolCallParser) -> None:
-        """Only what has a body is an attempt."""
+        """Only a mark with a body is an attempt."""
         for prose in (f"A call begins with {self.mark()} and a name.", f"{self.mark()} is how a call begins."):
             result = parser.parse(prose)
             assert (result.content, result.attempts) == (prose, ())
@@ -117,13 +117,13 @@ class Calls(ParserBase):
 
     @needs("text_before")
     def test_a_mark_in_prose_does_not_cost_the_call_after_it(self, parser: ToolCallParser) -> None:
-        """The prose is content, the call a call."""
+        """The prose is content, and the call is found."""
         prose = f"A call begins with {self.mark()} and a name."
         result = self.read(parser, self.wire([WEATHER], prose))
         assert (result.content, meaning(result)) == (prose, encode([WEATHER]))
 
     def test_the_beginning_of_a_call_is_no_call(self, parser: ToolCallParser) -> None:
-        """When prose follows where the name should be."""
+        """If prose follows in place of the name."""
         text = self.wire([WEATHER])
         prose = text[: text.index("get_weather")] + " is how a call begins."
         result = parser.parse(prose)
@@ -131,7 +131,7 @@ class Calls(ParserBase):
         assert violations(prose, result) == []
 
     def test_an_unknown_tool_is_kept_and_flagged(self, parser: ToolCallParser) -> None:
-        """With the name the model wrote, when the tools are known; without tools every name will do."""
+        """With the name as written, if the tools are known; without tools any name is accepted."""
         text = self.wire([WEATHER])
         result = parser.parse(text, tools=[schema("another_tool")])
         assert [(attempt.status, attempt.name) for attempt in result.attempts] == [
@@ -143,13 +143,13 @@ class Calls(ParserBase):
 
     @pytest.mark.parametrize("tools", STRANGE_TOOLS.values(), ids=STRANGE_TOOLS)
     def test_tools_that_are_no_schemas_do_not_raise(self, parser: ToolCallParser, tools: list[Any]) -> None:
-        """Nor do they cost a call."""
+        """And no call is lost."""
         for text in self.samples():
             assert violations(text, parser.parse(text, tools)) == []
         assert [call.name for call in parser.parse(self.wire([WEATHER]), tools).calls] == ["get_weather"]
 
     def test_a_call_without_a_name_is_no_call(self, parser: ToolCallParser) -> None:
-        """Whether nothing stands in the name's place, or space, or what is no text; with arguments and without."""
+        """With no name, white space, or a value that is not text; with and without arguments."""
         name, arguments = WEATHER
         for call in ((name, arguments), (name, {})):
             for text in nameless(self.wire([call]), name):
@@ -157,12 +157,12 @@ class Calls(ParserBase):
                     for tools in (None, schemas_of([call]), [schema(""), schema(" ")]):
                         result = parser.parse(text, tools, mode)
                         assert violations(text, result) == [], f"{text!a} in mode {mode}"
-                        # A format whose ids hold the names may tell by the arguments which tool is meant.
+                        # A format with names in its ids may find the tool by the arguments.
                         assert tools or result.calls == (), f"{text!a} in mode {mode}"
 
     @needs("reasoning")
     def test_a_call_drafted_in_reasoning_is_an_attempt(self, parser: ToolCallParser) -> None:
-        """It is not run; reasoning has its own field."""
+        """It does not run; reasoning has its own field."""
         opening, closing = self.reasoning_tags
         text = f"{opening}I could call\n{self.wire([WEATHER])}\nhere.{closing}No need."
         result = self.read(parser, text)
@@ -173,7 +173,7 @@ class Calls(ParserBase):
 
     @needs("reasoning")
     def test_a_call_after_reasoning_is_a_call(self, parser: ToolCallParser) -> None:
-        """And the reasoning is not in the content."""
+        """The reasoning is not in the content."""
         opening, closing = self.reasoning_tags
         text = f"{opening}hm{closing}\n{self.wire([WEATHER])}"
         result = self.read(parser, text)

@@ -1,4 +1,4 @@
-"""The parser suite's part about damaged messages: nothing raises, nothing is invented, what is whole is kept."""
+"""Parser tests of damaged messages: nothing raises, nothing is invented, complete calls are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Damage(ParserBase):
     """Truncation, deletion, change, broken JSON and its repair."""
 
     def test_no_truncation_raises_or_invents(self, parser: ToolCallParser) -> None:
-        """Every prefix of a message holds the first calls of it, whole, and nothing else."""
+        """Every prefix of a message contains its first calls, complete, and nothing else."""
         text, calls = self.message(), encode(self.some_calls())
         for end in range(len(text)):
             result = self.read(parser, text[:end])
@@ -36,7 +36,7 @@ class Damage(ParserBase):
             assert {*statuses(result)} <= _WHOLE | {AttemptStatus.TRUNCATED}
 
     def test_a_call_cut_in_its_arguments_is_an_attempt(self, parser: ToolCallParser) -> None:
-        """It is not handed on, and not silently text either, wherever it breaks off."""
+        """Wherever it is cut off, it is neither a call nor silently text."""
         text = self.wire([WEATHER])
         for end in range(text.index("Paris") + 1, len(text)):
             result = self.read(parser, text[:end])
@@ -46,7 +46,7 @@ class Damage(ParserBase):
 
     @needs("end_mark")
     def test_a_call_without_its_end_mark_is_kept(self, parser: ToolCallParser) -> None:
-        """It is whole, and flagged."""
+        """It is complete, and flagged."""
         text = self.wire([WEATHER]).rstrip()
         results = [self.read(parser, text[:end]) for end in range(text.index("Paris"), len(text))]
         unclosed = [result for result in results if AttemptStatus.UNCLOSED in statuses(result)]
@@ -56,7 +56,7 @@ class Damage(ParserBase):
 
     @pytest.mark.parametrize("mode", MODES)
     def test_no_deletion_of_one_character_raises(self, parser: ToolCallParser, mode: ParseMode) -> None:
-        """And whatever is handed on stays well formed."""
+        """And every call stays well formed."""
         text = self.message("Some text.")
         for at in range(len(text)):
             broken = text[:at] + text[at + 1 :]
@@ -64,7 +64,7 @@ class Damage(ParserBase):
 
     @needs("many_calls", "separate_calls")
     def test_a_character_missing_from_one_call_leaves_the_others(self, parser: ToolCallParser) -> None:
-        """Whichever character of whichever call."""
+        """For any character of any call."""
         text, calls = self.message("Some text."), encode(self.some_calls())
         for place, (start, end) in enumerate(self._spans(parser, text)):
             others = calls[:place] + calls[place + 1 :]
@@ -76,7 +76,7 @@ class Damage(ParserBase):
     @PROPERTY
     @given(data=st.data())
     def test_a_change_in_one_call_leaves_the_others(self, parser: ToolCallParser, data: st.DataObject) -> None:
-        """Something deleted, doubled, replaced, inserted: outside its span the calls are as they were."""
+        """Deleted, doubled, replaced or inserted text: outside its span the calls are unchanged."""
         text, calls = self.message("Some text."), encode(self.some_calls())
         spans = self._spans(parser, text)
         place = data.draw(st.integers(0, len(spans) - 1))
@@ -88,7 +88,7 @@ class Damage(ParserBase):
 
     @needs("text_before")
     def test_a_change_in_the_prose_leaves_the_calls(self, parser: ToolCallParser) -> None:
-        """Whichever character is missing, and whatever brace, quote or mark is put between any two."""
+        """For any missing character, and any inserted brace, quote or mark."""
         text, calls = self.message(PROSE), encode(self.some_calls())
         first = text.index(PROSE)
         for at in range(first, first + len(PROSE)):
@@ -115,7 +115,7 @@ class Damage(ParserBase):
         assert violations(mixed, self.read(parser, mixed)) == []
 
     def test_a_call_that_cannot_be_read_is_an_attempt_with_a_reason(self, parser: ToolCallParser) -> None:
-        """Not a call, not an exception, not silence."""
+        """It is not a call, not an exception, and not ignored."""
         text = self.malformed()
         result = self.read(parser, text)
         assert result.calls == ()
@@ -124,7 +124,7 @@ class Damage(ParserBase):
 
     @needs("json_arguments", "many_calls")
     def test_a_bad_call_does_not_cost_the_good_ones(self, parser: ToolCallParser) -> None:
-        """The good ones are handed on, the bad one reported: before it, after it, on both sides."""
+        """Good calls are returned, the bad one is reported: before, after, and on both sides."""
         bad: Call = ("get_weather", {"city": "MARKER"})
         for calls in ([bad, SEARCH], [SEARCH, bad], [WEATHER, bad, SEARCH]):
             text = self.wire(calls).replace('"MARKER"', "MARKER")
@@ -136,7 +136,7 @@ class Damage(ParserBase):
     @needs("json_arguments", "repairs")
     @pytest.mark.parametrize("repair", REPAIRS)
     def test_only_lenient_mode_repairs(self, parser: ToolCallParser, repair: str) -> None:
-        """And says so; in strict mode the call is an attempt."""
+        """And reports it; in strict mode the call is an attempt."""
         broken = self.wire([_REPAIRABLE])
         for old, new in REPAIRS[repair]:
             broken = broken.replace(old, new)
@@ -145,14 +145,14 @@ class Damage(ParserBase):
 
     @needs("json_arguments", "repairs", "end_mark")
     def test_only_lenient_mode_takes_an_extra_brace(self, parser: ToolCallParser) -> None:
-        """Where an end mark says that it does not belong to the text after the call."""
+        """If an end mark shows that it does not belong to the text after the call."""
         broken = re.sub(r'("Paris"\s*\})', r"\1}", self.wire([_REPAIRABLE]))
         self._check_repair(parser, broken, _REPAIRABLE)
 
     @needs("json_arguments")
     @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
     def test_a_number_that_json_does_not_know_is_no_argument(self, parser: ToolCallParser, constant: str) -> None:
-        """Python reads NaN, nobody else does."""
+        """Python reads NaN, but other JSON readers do not."""
         text = self.wire([WEATHER]).replace('"Paris"', constant)
         assert self.read(parser, text).calls == ()
         for mode in MODES:
@@ -161,7 +161,7 @@ class Damage(ParserBase):
             assert violations(text, result) == []
 
     def test_lenient_reads_what_strict_reads(self, parser: ToolCallParser) -> None:
-        """The same calls from a well-formed text, and none of them repaired."""
+        """The same calls from a well-formed text, none of them repaired."""
         for text in (self.message(), self.wire([("f", {"text": "{'a': True,}\n"})])):
             assert self.read(parser, text, mode="lenient") == self.read(parser, text)
 
@@ -182,7 +182,7 @@ class Damage(ParserBase):
 
 
 def _are_among(wanted: Iterable[tuple[str, str]], found: Iterable[tuple[str, str]]) -> bool:
-    """Tell whether these calls were found, in this order; what was changed may have become others between them."""
+    """Tell whether these calls were found, in this order; changed text may have become other calls between them."""
     rest = iter(found)
     return all(call in rest for call in wanted)
 

@@ -1,4 +1,4 @@
-"""The parser suite's part that takes a thousand spoilt messages."""
+"""Parser tests with a thousand broken messages."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ OPTIONS: Final = ("reasoning_opened", "promote_drafts")
 _COMMON = ['"', "'", "\\", "\\u12", "{", "}", "[", "]", ", ", ": ", "\n", " ", "<", ">", "|", "NaN", "1e9", "True", "é"]
 _ODD = ["\ud800", "\0", "\u2028", "🎉", "```", "</", '{"a":', '"}', "}}", "]]", "((("]
 PIECES = [*_COMMON, *_ODD]
-"""What is put into messages of every format."""
+"""Texts inserted into messages of every format."""
 
 
 class Fuzz(ParserBase):
     """The same messages in every run: the generator's seed is fixed."""
 
     def test_a_thousand_spoilt_messages_keep_every_promise(self, parser: ToolCallParser, registry: Registry) -> None:
-        """No exception, no arguments that are no JSON object, nothing lost; in random pieces the same result.
+        """No exception, only JSON objects as arguments, nothing lost, and the same result in random pieces.
 
-        A third of them is read with the options of hermes-parsers' families that a parser has as well.
+        A third of them is read with those options of hermes-parsers' families that the parser also has.
         """
         others = [made for option in OPTIONS if (made := self.make_with(registry, option)) is not None]
         chance = random.Random(20261120)  # noqa: S311 - a reproducible fuzz, no secret
@@ -45,14 +45,14 @@ class Fuzz(ParserBase):
             try:
                 problems = problems_of(played, text, chance.choice(choices), chance.choice(MODES), chance)
                 if "render" not in self.lacks and played.render(played.parse(text)) != text:
-                    problems.append("rendered, it is another text")
+                    problems.append("rendering gives a different text")
             except Exception as error:
                 error.add_note(f"It was raised for {text!a}.")
                 raise
             assert not problems, f"{problems} for {text!a}"
 
     def make_with(self, registry: Registry, option: str) -> ToolCallParser | None:
-        """Make the parser with an option set; None where it has none of this name, or refuses it for this format."""
+        """Create the parser with an option set; None if it does not have the option, or refuses it for this format."""
         model = getattr(registry.load(self.kind, self.component), "Options", None)
         if option not in getattr(model, "model_fields", {}):
             return None
@@ -71,16 +71,16 @@ def problems_of(
     *,
     is_streamed: bool = True,
 ) -> list[str]:
-    """Return the promises that a parser breaks for a text; in random pieces it must mean the same."""
+    """Return the invariants that a parser violates for a text; in random pieces the result must be the same."""
     result = parser.parse(text, tools, mode)
     problems = [*violations(text, result), *value_problems(result)]
     if is_streamed and stream_result(parser, _cut(chance, text), tools, mode) != result:
-        problems.append("a stream gives another result")
+        problems.append("a stream gives a different result")
     return problems
 
 
 def _parts(text: str) -> list[str]:
-    """Return the pieces between a format's words: its marks, mostly."""
+    """Return the pieces between a format's words: mostly its marks."""
     parts, part = [], ""
     for character in text:
         if character.isspace() and part:

@@ -1,4 +1,4 @@
-"""The parser suite's part about long texts: twice the text is twice the work."""
+"""Parser tests of long texts: twice the text takes twice the work."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hermes_testing.suites.parser.invariants import encode, meaning, violations
 from hermes_testing.suites.parser.streams import stream_result
 
 DOUBLING = 2.5
-"""How much the work may grow when the text doubles: linear work doubles it, quadratic work makes it four times."""
+"""The allowed growth of work when the text doubles: linear work doubles, quadratic work grows fourfold."""
 FOLD = 8
-"""How many times as long the longer text is whose time is measured: three doublings."""
+"""The length of the longer timed text as a multiple of the shorter one: three doublings."""
 _ROUNDS = 12
 _TOO_SHORT = 0.02
-"""Seconds below which a time says nothing."""
+"""Seconds below which a time is meaningless."""
 _LONG_ENOUGH = 10.0
-"""Seconds of measuring after which three rounds say as much as twelve: the bursts of a busy machine are shorter."""
+"""Seconds of measuring after which three rounds are as good as twelve: bursts of a busy machine are shorter."""
 _MOST = DOUBLING**3
 _SHAPES = (
     "prose",
@@ -45,11 +45,11 @@ _SHAPES = (
 
 
 class Growth(ParserBase):
-    """Work is counted where it can be (lines of Python), and timed where it cannot (inside str and json)."""
+    """Work is counted where possible (lines of Python), and timed elsewhere (inside str and json)."""
 
     @pytest.mark.parametrize("shape", _SHAPES)
     def test_twice_the_text_is_twice_the_work(self, parser: ToolCallParser, shape: str) -> None:
-        """Counted in lines of Python, so the same in every run: parsed in both modes, and streamed in pieces."""
+        """Counts lines of Python, so every run gives the same: parsed in both modes, and streamed."""
         size = min(2_000, self.long_text // 200)
         texts = self.text_of_shape(shape, size), self.text_of_shape(shape, 2 * size)
         ways: dict[str, Callable[[str], object]] = {
@@ -63,13 +63,13 @@ class Growth(ParserBase):
 
     @pytest.mark.parametrize("shape", _SHAPES)
     def test_time_grows_no_faster_than_the_text(self, parser: ToolCallParser, shape: str) -> None:
-        """Processor time over three doublings: linear work takes 8 times as long, quadratic 64, and 15.6 may be."""
+        """Processor time over three doublings: linear work takes 8×, quadratic 64×; the limit is 15.6×."""
         size = self.long_text // 512
         growth = time_growth(parser.parse, self.text_of_shape(shape, size), self.text_of_shape(shape, FOLD * size))
         assert growth <= _MOST, f"{growth:.1f} times the time from {size} to {FOLD * size} characters"
 
     def test_a_very_long_message_is_parsed(self, parser: ToolCallParser) -> None:
-        """Ten megabytes of prose, and the call after it."""
+        """Ten megabytes of prose, and a call after it."""
         line = "word " * 200 + "a < b, {c} [1] (d): `e` | f\n"
         prose = line * (self.long_text // len(line))
         text = self.wire([WEATHER], prose if "text_before" not in self.lacks else "")
@@ -78,12 +78,12 @@ class Growth(ParserBase):
         assert violations(text, result) == []
 
     def test_a_very_long_argument_arrives(self, parser: ToolCallParser) -> None:
-        """A file that is written whole."""
+        """Like a whole file to write."""
         call = ("write", {"text": 'some words, "quoted"\n\tand a {brace}\n' * (self.long_text // 400)})
         assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
     def text_of_shape(self, shape: str, size: int) -> str:
-        """Return a text of about `size` characters that invites work that grows with the square of it."""
+        """Return a text of about `size` characters that provokes quadratic work."""
         call = self.wire([WEATHER])
         middle = call.index("Paris")
         head, opening, ending = call[: call.index("get_weather")], call[:middle], call[middle + 5 :]
@@ -109,7 +109,7 @@ class Growth(ParserBase):
 
 
 def lines_run(act: Callable[[str], object], text: str) -> int:
-    """Count the lines of Python (and calls, and returns) that run while a text is handled."""
+    """Count the lines of Python (and calls and returns) that run while a text is handled."""
     count = 0
 
     def trace(_frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -118,7 +118,7 @@ def lines_run(act: Callable[[str], object], text: str) -> int:
         return trace
 
     before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()  # finalizers of whatever else is garbage are no work of the parser's
+    gc.disable()  # finalizers of other garbage are not the parser's work
     sys.settrace(trace)
     try:
         act(text)
@@ -132,13 +132,14 @@ def lines_run(act: Callable[[str], object], text: str) -> int:
 def time_growth(
     act: Callable[[str], object], small: str, large: str, *, clock: Callable[[], float] = time.thread_time
 ) -> float:
-    """Return how many times the time of a text one takes that is `FOLD` times as long: the least of several rounds.
+    """Return the time of a text that is `FOLD` times as long, as a multiple of the short text's.
 
-    A time is only worth what it is compared with. In a round both sides take equally long if the work is linear, and
-    surround each other, so that a busy machine (a shared core, a cold cache) slows both. The best of short runs beside
-    the best of long ones would tell of growth that is none: a short run finds a quiet moment, a long one does not.
+    The minimum of several rounds. Times are only meaningful in comparison. In a round both sides take equally long if
+    the work is linear, and are interleaved, so a busy machine (a shared core, a cold cache) slows both. Comparing the
+    best of short runs with the best of long ones would report false growth: a short run finds a quiet moment, a long
+    one does not.
     """
-    act(small)  # What is imported or compiled once is no growth.
+    act(small)  # Importing or compiling once is not growth.
     least, spent = float("inf"), 0.0
     for round_ in range(_ROUNDS):
         short, long = _round(act, small, large, clock)
@@ -153,7 +154,7 @@ def time_growth(
 
 def _round(act: Callable[[str], object], small: str, large: str, clock: Callable[[], float]) -> tuple[float, float]:
     """Return the seconds of `FOLD` small texts, half of them before the large one and half after, and of that one."""
-    # A collection in between would be counted to one of them.
+    # A garbage collection in between would be counted for one of them.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

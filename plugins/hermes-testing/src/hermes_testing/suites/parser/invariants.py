@@ -1,4 +1,4 @@
-"""What must hold of any result for the text it was made from, and what two results have in common."""
+"""Invariants of any result for its text, and comparison of two results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CALLED: Final = {AttemptStatus.OK, AttemptStatus.REPAIRED, AttemptStatus.UNCLOS
 
 
 def violations(text: str, result: ParseResult) -> list[str]:
-    """Return every promise of `ParseResult` that a result breaks for the text it was made from."""
+    """Return every invariant of `ParseResult` that a result violates for its text."""
     return [*_segment_problems(text, result), *_call_problems(result), *_attempt_problems(text, result)]
 
 
@@ -21,7 +21,7 @@ def _segment_problems(text: str, result: ParseResult) -> list[str]:
     problems, at = [], 0
     for segment in result.segments:
         if segment.start != at or segment.end <= at:
-            problems.append(f"segment {segment.start}-{segment.end}, wanted one from {at}: a gap, overlap or nothing")
+            problems.append(f"segment {segment.start}-{segment.end}, expected one from {at}: a gap, overlap or nothing")
         if segment.raw != text[segment.start : segment.end]:
             problems.append(f"segment {segment.start}-{segment.end}: raw is not the source")
         at = segment.end
@@ -59,7 +59,7 @@ def _attempt_problems(text: str, result: ParseResult) -> list[str]:
     places = [segment for segment in result.segments if segment.kind == "call"]
     attempts = [attempt for attempt in result.attempts if attempt.status is not AttemptStatus.IN_REASONING]
     if len(places) != len(attempts):
-        return [*problems, f"{len(attempts)} attempts in {len(places)} segments, wanted one in each"]
+        return [*problems, f"{len(attempts)} attempts in {len(places)} segments, expected one in each"]
     called = [segment.call for segment in places if segment.call is not None]
     if called != list(range(len(result.calls))):
         return [*problems, f"segments point to calls {called}, there are {len(result.calls)}"]
@@ -81,7 +81,7 @@ def _place_problems(attempt: ParseAttempt, place: ParseSegment, result: ParseRes
 
 
 def value_problems(result: ParseResult) -> list[str]:
-    """Return the attempts whose value is not what their arguments say."""
+    """Return the attempts whose value does not equal their arguments."""
     read = [
         attempt for attempt in result.attempts if attempt.arguments is not None and is_json_object(attempt.arguments)
     ]
@@ -93,7 +93,7 @@ def value_problems(result: ParseResult) -> list[str]:
 
 
 def is_json_object(text: str) -> bool:
-    """Tell whether a text is one JSON object, without NaN and infinities, however written: only Python reads them."""
+    """Tell whether a text is one JSON object without NaN and infinities, which only Python reads."""
 
     def refuse(constant: str) -> None:
         raise ValueError(constant)
@@ -111,15 +111,15 @@ def is_json_object(text: str) -> bool:
 
 
 def meaning(result: ParseResult) -> list[tuple[str, str]]:
-    """Return what two spellings of the same calls have in common: names and values, 1 and 1.0 and true kept apart."""
+    """Return a normal form of calls for comparison: names and values, with 1, 1.0 and true kept distinct."""
     return encode([(call.name, json.loads(call.arguments)) for call in result.calls])
 
 
 def encode(calls: Sequence[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Return calls in the form in which `meaning` returns those of a result."""
+    """Return calls in the form that `meaning` returns for a result."""
     return [(name, json.dumps(arguments, sort_keys=True)) for name, arguments in calls]
 
 
 def statuses(result: ParseResult) -> list[AttemptStatus]:
-    """Return how the attempts went, in order."""
+    """Return the statuses of the attempts, in order."""
     return [attempt.status for attempt in result.attempts]

@@ -1,4 +1,4 @@
-"""Spoilt messages for the fuzz of parsers: changes of characters, and changes of whole tokens and marks."""
+"""Broken messages for fuzzing parsers: changes of characters, tokens and marks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BARE_TEXTS: Final = (
     "[1",
     "x y",
 )
-"""Texts that begin like numbers, words or lists: without quotes, only what follows says that they are none."""
+"""Texts that begin like numbers, words or lists: without quotes, only the following text shows that they are not."""
 _WORD: Final = re.compile(r"\w+")
 _BLANKS: Final = ("", "", " ", "\n", "\t ", "null", "3", "{}")
-"""What can stand in a name's place without being one."""
+"""Values in place of a name that are not names."""
 
 
 def spoilt(chance: random.Random, messages: Sequence[str], pieces: Sequence[str]) -> str:
@@ -56,9 +56,9 @@ def _without_quotes(chance: random.Random, text: str) -> str:
 
 
 def nameless(text: str, name: str) -> list[str]:
-    """Return a message's variants in which nothing, or nothing that is one, stands in the place of a name."""
+    """Return a message's variants with nothing, or something that is not a name, in place of a name."""
     found = [text.replace(name, blank) for blank in ("", " ", "\n", "\t\n ", "\u200b", "\u2060\ufeff", "''", '""')]
-    # In JSON, what is no text is no name.
+    # In JSON, a value that is not a string is not a name.
     quoted = re.compile(rf'(:\s*)"{re.escape(name)}"')
     found += [quoted.sub(rf"\g<1>{other}", text) for other in ("null", "3", "[]", "{}", "true", '" "')]
     return [variant for variant in found if variant != text]
@@ -84,7 +84,7 @@ def _change(chance: random.Random, text: str, messages: Sequence[str], pieces: S
 
 
 def _with_other_tokens(chance: random.Random, text: str, messages: Sequence[str], pieces: Sequence[str]) -> str:
-    """Shuffle, repeat, drop or replace tokens of a message, or write new text of nothing but marks."""
+    """Shuffle, repeat, drop or replace tokens of a message, or write new text of only marks."""
     tokens = _TOKEN.findall(text)
     others = _TOKEN.findall(chance.choice(messages))
     marks = [token for token in tokens + others if not _WORD.fullmatch(token)] or [" "]

@@ -1,4 +1,4 @@
-"""The parser suite's part about writing messages."""
+"""Parser tests of writing messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TOKEN: Final = re.compile(r"</?[^<>]*>|[^\w\s]+|\w+")
 
 
 class Render(ParserBase):
-    """A result gives its text back; an OpenAI message becomes text that reads back."""
+    """A result renders to its text; an OpenAI message becomes text that reads back."""
 
     @needs("render")
     def test_rendering_a_result_gives_the_text_back(self, parser: ToolCallParser) -> None:
-        """Byte for byte, bad attempts and order included, in both modes."""
+        """Byte for byte, including bad attempts and their order, in both modes."""
         for text in [*self.samples(), *PLAIN.values(), *HOSTILE.values()]:
             for mode in MODES:
                 assert parser.render(self.read(parser, text, mode=mode)) == text
@@ -47,7 +47,7 @@ class Render(ParserBase):
 
     @needs("render", "text_before")
     def test_a_rendered_message_reads_back_with_its_text(self, parser: ToolCallParser) -> None:
-        """What the template puts between does not become part of it."""
+        """The template's text between does not become part of it."""
         for content in ("Some text.", PROSE):
             text = parser.render(_message(self.some_calls(), content=content))
             result = self.read(parser, text)
@@ -62,7 +62,7 @@ class Render(ParserBase):
 
     @needs("render")
     def test_a_call_without_arguments_is_written(self, parser: ToolCallParser) -> None:
-        """However their absence is spelt."""
+        """However their absence is expressed."""
         spellings: tuple[dict[str, Any] | str, ...] = ({}, "{}")
         for arguments in spellings:
             call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": arguments}}
@@ -72,7 +72,7 @@ class Render(ParserBase):
     @needs("render")
     @pytest.mark.parametrize("arguments", UNWRITABLE)
     def test_what_cannot_be_written_is_refused(self, parser: ToolCallParser, arguments: Any) -> None:
-        """Arguments that are no JSON object cannot be a call, nor what a number cannot be."""
+        """Arguments that are not JSON objects, and values that are not valid numbers."""
         name, _ = WEATHER
         call = {"id": "call00000", "type": "function", "function": {"name": name, "arguments": arguments}}
         with pytest.raises(ValueError, match=r"\w"):
@@ -81,7 +81,7 @@ class Render(ParserBase):
     @needs("render")
     @pytest.mark.parametrize("as_text", [True, False])
     def test_what_is_rendered_reads_back_with_its_tools(self, parser: ToolCallParser, as_text: bool) -> None:  # noqa: FBT001 - parametrised
-        """Whoever wrote a message knows the tools, whoever reads it may: booleans, nothing, and texts like them."""
+        """A reader may or may not know the tools: booleans, null, and texts that look like them."""
         for name, arguments in RENDERED.items():
             call: Call = ("f", arguments)
             text = parser.render(_message([call], as_text=as_text))
@@ -91,7 +91,7 @@ class Render(ParserBase):
     def test_what_is_rendered_with_marks_in_it_reads_back_with_its_tools_or_is_refused(
         self, parser: ToolCallParser
     ) -> None:
-        """In a text, and in one inside an object or a list; never is something else read."""
+        """In a text and inside an object or list; it never reads back differently."""
         tokens = dict.fromkeys([*_TOKEN.findall(self.message("")), *self.reasoning_tags, self.mark()])
         pieces = [*tokens, *(f"{one}{two}" for one, two in pairwise(tokens)), self.wire([WEATHER])]
         for piece in pieces:

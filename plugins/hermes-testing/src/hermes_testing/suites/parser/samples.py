@@ -1,4 +1,4 @@
-"""Texts, values and tool lists that every parser must take."""
+"""Texts, values and tool lists that every parser must accept."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ REPAIRS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "single_quotes": (('"Paris"', "'Paris'"),),
     "python_literals": (("true", "True"), ("null", "None")),
 }
-"""What lenient mode repairs -> replacements in the JSON of a call that does it."""
+"""A fault that lenient mode repairs -> replacements in a call's JSON that produce it."""
 RENDERED: Final[dict[str, dict[str, Any]]] = {
     "true": {"value": True},
     "false": {"value": False},
@@ -88,7 +88,7 @@ RENDERED: Final[dict[str, dict[str, Any]]] = {
     "quotes": {"value": "a \"b\" 'c' \\ `d`", "list": ["it's", 'say "x"', "\\'"]},
     "lines": {"value": "one\n\ttwo\n", "list": ["a\nb"]},
 }
-"""Arguments that a message may hold and that must read back, with the tools that take them."""
+"""Arguments that a message may contain and that must read back, with their tools."""
 BLOCK_TEXTS: Final[dict[str, str]] = {
     "nothing": "",
     "spaces": " \n\t ",
@@ -115,7 +115,7 @@ BLOCK_TEXTS: Final[dict[str, str]] = {
     "brackets": "][",
     "unicode": "Grüße 你好 🎉",
 }
-"""What may stand between the marks of a block."""
+"""Possible texts between the marks of a block."""
 UNWRITABLE: Final[list[Any]] = [
     "not json",
     "[1]",
@@ -168,7 +168,7 @@ _NAMES: Final = st.text(string.ascii_lowercase, min_size=2, max_size=8)
 
 
 def objects(lacks: Mapping[str, str]) -> st.SearchStrategy[dict[str, Any]]:
-    """Return the argument objects that a format can write which lacks these capabilities."""
+    """Return the argument objects that a format without these capabilities can write."""
     names = _NAMES if "any_names" in lacks else st.text(min_size=1, max_size=8)
     return st.dictionaries(names, _scalars if "nested_values" in lacks else _values, max_size=3)
 
@@ -183,7 +183,7 @@ def schemas_of(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Mapping[s
 
 
 def whole_schemas_of(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """Return the tools that declare these arguments with the types of all that is in them."""
+    """Return the tools that declare these arguments with the types of all their members."""
     return [schema(name, {key: _schema_of(value) for key, value in arguments.items()}) for name, arguments in calls]
 
 
@@ -202,6 +202,6 @@ def schema(name: str, properties: Mapping[str, Any] | None = None) -> Mapping[st
 
 
 def _type_of(value: Any) -> str:
-    # A bool is an int in Python and none in JSON, so it comes first.
+    # A bool is an int in Python but not in JSON, so it comes first.
     types = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
     return next((name for kind, name in types.items() if isinstance(value, kind)), "null")

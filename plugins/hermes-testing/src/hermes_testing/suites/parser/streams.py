@@ -1,4 +1,4 @@
-"""The parser suite's part about streams and repetition: however a text is cut, and how often, it means the same."""
+"""Parser tests of streams and repetition: however a text is cut or repeated, the result is the same."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 _HELD: Final = 64
-"""Fewer characters than this may a stream hold back of plain text, as what may be the beginning of a mark."""
+"""A stream may hold back fewer characters than this of plain text, as the possible beginning of a mark."""
 
 
 class Streams(ParserBase):
     """Chunks, events, determinism."""
 
     def test_parsing_twice_gives_the_same(self, parser: ToolCallParser, registry: Registry) -> None:
-        """Ids included, whatever was parsed between and by which object."""
+        """Including ids, whatever was parsed in between and by which object."""
         for text in self.samples():
             first = self.read(parser, text)
             self.read(parser, self.malformed(), mode="lenient")
@@ -57,7 +57,7 @@ class Streams(ParserBase):
                 assert stream_result(parser, [text[:at], text[at:]], self.tools()) == whole
 
     def test_a_declared_text_without_quotes_is_the_same_wherever_it_is_cut(self, parser: ToolCallParser) -> None:
-        """Whatever is made of it: what more text may turn into another value is decided when that is there."""
+        """A value that more text may change is decided only when that text is there."""
         call = ("get_weather", {"city": "MARKER"})
         for value in BARE_TEXTS:
             text = bare(self.wire([call]), "MARKER", value)
@@ -69,7 +69,7 @@ class Streams(ParserBase):
     @PROPERTY
     @given(data=st.data())
     def test_a_stream_is_a_parse_for_any_cuts(self, parser: ToolCallParser, data: st.DataObject) -> None:
-        """Empty pieces included; two streams at once do not mix."""
+        """Including empty pieces; two concurrent streams do not mix."""
         text = data.draw(st.sampled_from(self.samples()))
         cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
         edges = [0, *cuts, len(text)]
@@ -84,14 +84,14 @@ class Streams(ParserBase):
             assert stream_result(parser, pieces) == parser.parse("")
 
     def test_a_stream_s_events_tell_the_whole_text(self, parser: ToolCallParser) -> None:
-        """The calls in order, the content to the letter, and the same however it is cut."""
+        """The calls in order, the content verbatim, and the same for any cuts."""
         for text in (self.message("Some text."), self.message("Some text.") + "\nafter", self.malformed()):
             result = self.read(parser, text)
             for pieces in ([text], list(text), [text[:20], text[20:]]):
                 assert stream_contents(parser, pieces, self.tools()) == (result.content or "", list(result.calls))
 
     def test_a_stream_s_events_tell_every_attempt(self, parser: ToolCallParser) -> None:
-        """Also one that is no call, in its place, and with what the model wrote."""
+        """Including those that are not calls, in their place, with the text as written."""
         for text in (self.message("Some text."), self.malformed(), self.malformed() + self.wire([WEATHER])):
             result = self.read(parser, text)
             attempts = [one for one in result.attempts if one.status is not AttemptStatus.IN_REASONING]
@@ -105,7 +105,7 @@ class Streams(ParserBase):
 
     @needs("early_events")
     def test_a_stream_tells_text_before_the_end(self, parser: ToolCallParser) -> None:
-        """What can no longer become a call, soon; whoever shows an answer as it is written has nothing else."""
+        """Text that cannot become a call is emitted soon, for users who display it as it arrives."""
         content = "The answer is plain text, and quite long. " * 20
         early, _ = told_early(parser, self.answer(content), self.tools())
         assert content.startswith(early)
@@ -113,7 +113,7 @@ class Streams(ParserBase):
 
     @needs("early_events", "text_before")
     def test_a_stream_tells_the_text_before_a_call_once_that_has_begun(self, parser: ToolCallParser) -> None:
-        """All but a last sign, which may belong to a call that no mark begins."""
+        """Except a last character that may begin a call without a mark."""
         content = "I will look it up. First the weather:"
         text = self.wire([WEATHER], content)
         early, _ = told_early(parser, text[: text.index("Paris")], self.tools())
@@ -131,7 +131,7 @@ class Streams(ParserBase):
 
     @needs("early_events", "separate_calls")
     def test_a_stream_tells_a_call_before_the_end(self, parser: ToolCallParser) -> None:
-        """Once its own end is certain."""
+        """Once the call's end is certain."""
         text = self.wire([*self.some_calls(), *self.some_calls()] if "many_calls" not in self.lacks else [WEATHER])
         text += "\nThat was all. " * 20 if "text_after" not in self.lacks else ""
         _, calls = told_early(parser, text, self.tools())
@@ -139,7 +139,7 @@ class Streams(ParserBase):
 
     @needs("early_events", "text_after")
     def test_a_stream_tells_a_call_before_the_text_after_it_has_ended(self, parser: ToolCallParser) -> None:
-        """Also the calls of a list, which is whole then."""
+        """Including the calls of a list, which is complete then."""
         text = self.wire(self.some_calls()) + "\nThat was all. " * 20
         _, calls = told_early(parser, text, self.tools())
         assert calls[:1] == list(self.read(parser, text).calls[:1])
@@ -162,7 +162,7 @@ def stream_result(
 def stream_contents(
     parser: ToolCallParser, pieces: Sequence[str], tools: Sequence[Mapping[str, Any]] | None
 ) -> tuple[str, list[ParsedCall]]:
-    """Return the content and the calls that a stream's events tell."""
+    """Return the content and the calls of a stream's events."""
     return _contents(events_of(parser, pieces, tools))
 
 
@@ -177,7 +177,7 @@ def events_of(
 def told_early(
     parser: ToolCallParser, text: str, tools: Sequence[Mapping[str, Any]] | None
 ) -> tuple[str, list[ParsedCall]]:
-    """Return the content and the calls that a stream tells before it hears that the text has ended."""
+    """Return the content and the calls that a stream emits before the end of the text."""
     stream = parser.stream(tools)
     return _contents([event for at in range(0, len(text), 4) for event in stream.feed(text[at : at + 4])])
 

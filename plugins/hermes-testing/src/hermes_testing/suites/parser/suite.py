@@ -19,19 +19,14 @@ class ParserSuite(Calls, Values, Damage, Blocks, Streams, Render, Fuzz, Growth):
     `reasoning_tags` have defaults.
     Capabilities that may be named in `lacks`:
 
-    `text_before`, `text_after`: text may stand before, after the calls of a message.
-    `many_calls`: a message may hold more than one call.
-    `separate_calls`: each call has marks of its own; calls that are items of one list do not.
-    `end_mark`: a mark says where a call, or the list of them, ends, and a call is seen to be whole without it.
-    `block_marks`: two marks that mean nothing else stand around a call, or around all of them.
-    `block_ends`: the mark that closes a block closes nothing else, so that it may be written twice.
-    `reasoning`: the format knows reasoning, between `reasoning_tags`.
-    `render`: messages can be written.
-    `early_events`: a stream tells text, reasoning and calls before `finish`, which one on `BufferedParser` does not.
-    `json_arguments`: the arguments are JSON in the text.
-    `repairs`: lenient mode reads what is nearly JSON.
-    `typed_values`: a value's type can be read without a schema; where XML elements hold plain text it cannot.
-    `nested_values`: a value may be a list or an object.
-    `any_names`: an argument's name may be any text, not only an identifier.
-    `own_marks`: a text argument may hold the format's own marks.
+    `text_before`, `text_after`: text may stand before, after the calls of a message. `many_calls`: a message may hold
+    more than one call. `separate_calls`: each call has its own marks; items of a list do not. `end_mark`: a mark ends a
+    call or the list of calls, and a call is recognised as complete without it. `block_marks`: two marks that only calls
+    have stand around a call, or around all calls. `block_ends`: the mark that closes a block closes nothing else, so it
+    may be written twice. `reasoning`: the format has reasoning, between `reasoning_tags`. `render`: messages can be
+    written. `early_events`: a stream emits text, reasoning and calls before `finish`; one based on `BufferedParser`
+    does not. `json_arguments`: the arguments are JSON in the text. `repairs`: lenient mode reads text that is nearly
+    JSON. `typed_values`: a value's type can be read without a schema; not so for plain text in XML elements.
+    `nested_values`: a value may be a list or an object. `any_names`: an argument's name may be any text, not only an
+    identifier. `own_marks`: a text argument may contain the format's marks.
     """

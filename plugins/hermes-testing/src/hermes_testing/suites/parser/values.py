@@ -1,4 +1,4 @@
-"""The parser suite's part about arguments: every value arrives as it was meant."""
+"""Parser tests of arguments: every value arrives as it was meant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Values(ParserBase):
     """Tricky values, and types by schema."""
 
     def test_a_call_without_arguments_has_an_empty_object(self, parser: ToolCallParser) -> None:
-        """Not null, not an empty text."""
+        """Neither null nor an empty text."""
         assert [(call.name, call.arguments) for call in self.read(parser, self.wire([("f", {})])).calls] == [
             ("f", "{}")
         ]
@@ -41,7 +41,7 @@ class Values(ParserBase):
     @needs("any_names")
     @pytest.mark.parametrize("name", ["", "grüße 你好", 'a "b" \\', "}{][", "</a>", "a.b-c"])
     def test_any_name_of_an_argument_arrives_unchanged(self, parser: ToolCallParser, name: str) -> None:
-        """It is a text like any other."""
+        """It may be any text."""
         call = ("f", {name: 1})
         assert meaning(self.read(parser, self.wire([call]), [call])) == encode([call])
 
@@ -63,14 +63,14 @@ class Values(ParserBase):
 
     @pytest.mark.parametrize(("declared", "value"), SCALARS.values(), ids=SCALARS)
     def test_a_value_has_the_type_its_schema_declares(self, parser: ToolCallParser, declared: Any, value: Any) -> None:
-        """A text that looks like something else stays a text; a number keeps its kind."""
+        """A text that looks like another type stays text; a number keeps its kind."""
         call = ("f", {"value": value, "more": value})
         tools = [schema("f", {"value": {"type": declared}, "more": {"type": declared}})]
         assert meaning(parser.parse(self.wire([call]), tools)) == encode([call])
 
     @pytest.mark.parametrize("value", ["03106", "text", None, "None of these"])
     def test_an_optional_text_has_the_type_its_schema_declares(self, parser: ToolCallParser, value: Any) -> None:
-        """Written as pydantic writes it."""
+        """With the schema as pydantic writes it."""
         call = ("f", {"value": value})
         tools = [schema("f", {"value": {"anyOf": [{"type": "string"}, {"type": "null"}]}})]
         assert meaning(parser.parse(self.wire([call]), tools)) == encode([call])
@@ -83,13 +83,13 @@ class Values(ParserBase):
     def test_a_nested_value_has_the_type_its_schema_declares(
         self, parser: ToolCallParser, declared: Any, value: Any
     ) -> None:
-        """And so has what is in it."""
+        """And so do its members."""
         call = ("f", {"value": value})
         tools = [schema("f", {"value": {"type": declared}})]
         assert meaning(parser.parse(self.wire([call]), tools)) == encode([call])
 
     def test_a_value_that_no_schema_declares_is_what_the_text_says(self, parser: ToolCallParser) -> None:
-        """Its own type where values carry one, else its text: a guess would be wrong for zip codes."""
+        """Its type if values carry one, else text: a guess would be wrong for zip codes."""
         call: Call = ("f", {"days": 3, "zip": "03106"})
         as_text: Call = ("f", {"days": "3", "zip": "03106"})
         wanted = as_text if "typed_values" in self.lacks else call
@@ -98,7 +98,7 @@ class Values(ParserBase):
 
     @pytest.mark.parametrize("declared", ["integer", "number", "boolean", "object", "array", ["integer", "null"]])
     def test_a_value_that_does_not_fit_its_schema_stays_as_it_is(self, parser: ToolCallParser, declared: Any) -> None:
-        """Nothing is made up; where only the schema knows types, the attempt says what happened."""
+        """No value is invented; if only the schema knows types, the attempt reports it."""
         for value in ("many", "1,2", "NaN", "[1, 2", "3 days"):
             call = ("f", {"value": value})
             result = parser.parse(self.wire([call]), [schema("f", {"value": {"type": declared}})])
@@ -112,14 +112,14 @@ class Values(ParserBase):
     def test_python_s_spellings_are_accepted_where_only_the_schema_knows_types(
         self, parser: ToolCallParser, declared: Any, text: str, value: Any
     ) -> None:
-        """Templates of Qwen3.5 write True, False and None themselves (vllm#38885)."""
+        """Templates of Qwen3.5 write True, False and None (vllm#38885)."""
         wanted = value if "typed_values" in self.lacks else text
         result = parser.parse(self.wire([("f", {"value": text})]), [schema("f", {"value": {"type": declared}})])
         assert meaning(result) == encode([("f", {"value": wanted})])
 
     @pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "1e999999", "0" * 5000])
     def test_a_number_that_cannot_be_read_does_not_raise(self, parser: ToolCallParser, number: str) -> None:
-        """Python reads integers of 4,300 digits at most; whatever is handed on can be read."""
+        """Python reads integers of at most 4,300 digits; every returned value can be read."""
         text = self.wire([("get_weather", {"days": 12345})]).replace("12345", number)
         for tools in (None, [schema("get_weather", {"days": {"type": "integer"}})]):
             result = parser.parse(text, tools)
@@ -129,7 +129,7 @@ class Values(ParserBase):
     @needs("nested_values")
     @pytest.mark.parametrize("pair", ["[]", "{}"])
     def test_nesting_that_cannot_be_read_does_not_raise(self, parser: ToolCallParser, pair: str) -> None:
-        """Twenty thousand lists in each other are no argument."""
+        """Twenty thousand nested lists are not a valid argument."""
         opening, closing = {"[]": ("[", "]"), "{}": ('{"a":', "}")}[pair]
         text = self.wire([("f", {"value": [12345]})]).replace("12345", opening * 20_000 + "1" + closing * 20_000)
         result = parser.parse(text, [schema("f", {"value": {"type": "array"}})])
@@ -138,12 +138,12 @@ class Values(ParserBase):
 
     @needs("json_arguments")
     def test_of_two_equal_names_the_last_counts(self, parser: ToolCallParser) -> None:
-        """As in every reader of JSON; the first is no other call and no error."""
+        """As in every JSON reader; the first is neither another call nor an error."""
         text = self.wire([("f", {"city": "Paris"})]).replace('"city"', '"city": "Rome", "city"')
         assert meaning(self.read(parser, text)) == encode([("f", {"city": "Paris"})])
 
     @needs("typed_values")
     def test_known_tools_change_nothing(self, parser: ToolCallParser) -> None:
-        """Where values carry their types; ids included."""
+        """If values carry their types; ids included."""
         text = self.message()
         assert parser.parse(text, schemas_of(self.some_calls())) == parser.parse(text)
