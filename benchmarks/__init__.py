@@ -1,1 +1,1 @@
-"""What hermes-core costs, measured; each module with a command line is run as `python -m benchmarks.NAME`."""
+"""Benchmarks of hermes-core's cost; run each module with a command line as `python -m benchmarks.NAME`."""

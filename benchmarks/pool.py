@@ -1,4 +1,4 @@
-"""What a slot pool costs: `python -m benchmarks.pool` prints JSON, ratios of one run.
+"""Measure the cost of a slot pool: `python -m benchmarks.pool` prints JSON, ratios of one run.
 
 - A free slot, taken and given back, with nobody and with 1,000 others in the queue of another kind of host.
 - 64 trajectories on 2 hosts of 8 slots: all finish, no slot is idle while one waits, and the time it takes beside what
@@ -48,12 +48,12 @@ class Pooled(LocalBackend):
         self.places = self.pool = SlotPool(options, name="local", load=lambda: 0.0)
 
     async def host(self) -> Any:
-        """Make a host, as the pool asks for one."""
+        """Create a host for the pool."""
         return await self._shared_agent(self.with_level(SandboxSpec()))
 
 
 def request() -> SlotRequest:
-    """Return what a sandbox asks of its agent."""
+    """Return a sandbox's request to its agent."""
     return SlotRequest(
         spec=SandboxSpec(),
         sandbox_id=uuid.uuid4().hex[:16],
@@ -65,7 +65,7 @@ def request() -> SlotRequest:
 
 
 async def acquiring(root: Path, rounds: int, waiting: int) -> dict[str, float]:
-    """Return milliseconds of taking a free slot while others wait for one of a kind that has none."""
+    """Return milliseconds of taking a free slot while others wait for another kind of host without free slots."""
     backend = Pooled(root, SLOTS, PoolOptions(max_hosts=2, slots_per_host=SLOTS, acquire_timeout=600))
     pool = backend.pool
     kept = await pool.acquire("ours", backend.host, SLOTS, request())
@@ -80,7 +80,7 @@ async def acquiring(root: Path, rounds: int, waiting: int) -> dict[str, float]:
         times.append((time.perf_counter() - began) * 1000)
         await seat.release()
     if pool.waiting != waiting:
-        raise AssertionError(f"{waiting} were to wait, {pool.waiting} did")
+        raise AssertionError(f"expected {waiting} waiters, got {pool.waiting}")
     for other in others:
         other.cancel()
     await asyncio.gather(*others, return_exceptions=True)
@@ -92,7 +92,7 @@ async def acquiring(root: Path, rounds: int, waiting: int) -> dict[str, float]:
 
 
 async def crowd(root: Path) -> dict[str, Any]:
-    """Play more trajectories than there are slots and look, at every turn of the loop, for one that is idle."""
+    """Run more trajectories than there are slots and look for idle slots at every iteration of the loop."""
     options = PoolOptions(max_hosts=HOSTS, slots_per_host=SLOTS, acquire_timeout=600)
     backend = Pooled(root, SLOTS, options)
     held = 0.0
@@ -199,7 +199,7 @@ def with_table(readme: str) -> str:
 
 
 def missed(found: dict[str, Any]) -> list[str]:
-    """Name the targets that were not reached."""
+    """List the missed targets."""
     reached = {
         "acquire_p99_ms": found["acquire"]["p99_ms"] <= TARGETS["acquire_p99_ms"],
         "idle_while_waiting": found["crowd"]["idle_while_waiting"] == TARGETS["idle_while_waiting"],
@@ -209,7 +209,7 @@ def missed(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, and keep what was asked to be kept."""
+    """Measure, print, and write the results if requested."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("--rounds", type=int, default=50, help="sandboxes opened; a hundred times as many slots taken")
     parser.add_argument("--write", action="store_true", help="keep the result in pool.json and the package's README")

@@ -1,8 +1,8 @@
-"""How long starting takes, as ratios to a bare interpreter of the same environment; prints JSON.
+"""Measure start-up time, as ratios to a bare interpreter of the same environment; prints JSON.
 
 Usage: python -m benchmarks.startup [--runs N] [--plugins N]
 
-The runs are interleaved and the minimum of each counts, so that load from elsewhere falls on all of them alike.
+The runs are interleaved and the minimum of each counts, so that other load affects all of them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def commands() -> dict[str, list[str]]:
 
 
 def measure(runs: int, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the least wall time and the least processor time of every command, in seconds."""
+    """Return the minimum wall time and processor time of every command, in seconds."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     for name in ("HERMES_PLUGINS", "HERMES_PLUGINS_DISABLE", "HERMES_PLUGINS_STRICT"):
         environment.pop(name, None)
@@ -76,7 +76,7 @@ def measure(runs: int, folder: Path) -> tuple[dict[str, float], dict[str, float]
 
 
 def listed(folder: Path) -> int:
-    """Count what the listing shows of the generated plugins, so that the figure stands for real work."""
+    """Count the generated plugins in the listing, to check that the command did real work."""
     command = [*commands()["hermes-core plugins list"], "--json"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     answer = subprocess.run(command, check=True, env=environment, capture_output=True).stdout

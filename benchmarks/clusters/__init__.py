@@ -1,1 +1,1 @@
-"""What many machines cost and bring: Slurm, Nomad and Ray."""
+"""Cost and scaling of many machines: Slurm, Nomad and Ray."""

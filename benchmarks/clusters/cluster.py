@@ -1,4 +1,4 @@
-"""What many machines cost and bring: `python -m benchmarks.clusters.cluster` prints JSON, ratios of one run.
+"""Measure cost and scaling of many machines: `python -m benchmarks.clusters.cluster` prints JSON, ratios of one run.
 
 - A call in a warm session, `live` and `robust`, that forks or does not, over Slurm, Nomad's exec and Ray, beside the
   same call in a local sandbox.
@@ -31,7 +31,7 @@ TARGETS: Final = {"call_over_local": 3.0, "per_added_host": 0.8}
 
 
 async def measure_if_present(name: str) -> dict[str, Any]:
-    """Measure by the module of this name; says why where its engine is absent."""
+    """Measure with the module of this name; return the reason if its engine is missing."""
     try:
         found: dict[str, Any] = await importlib.import_module(f"benchmarks.clusters.{name}").measure()
     except (AbsentError, ImportError) as error:
@@ -40,7 +40,7 @@ async def measure_if_present(name: str) -> dict[str, Any]:
 
 
 async def measure(engines: tuple[str, ...]) -> dict[str, Any]:
-    """Measure everything that is here, one after the other."""
+    """Measure all available engines, one after the other."""
     calls = {}
     for name in engines:
         print(f"calls: {name}", file=sys.stderr, flush=True)
@@ -68,21 +68,21 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
 def missed(found: dict[str, Any]) -> list[str]:
     """Return the targets that were not reached, and by how much."""
     lines = [
-        f"{name}: {ratio:g} times a local call, at most {TARGETS['call_over_local']:g} was wanted"
+        f"{name}: {ratio:g} times a local call, expected at most {TARGETS['call_over_local']:g}"
         for name, ratio in ratios(found).items()
         if ratio > TARGETS["call_over_local"]
     ]
     share = found["hosts"].get("per_added_host_mean")
     if share is not None and share < TARGETS["per_added_host"]:
-        lines.append(f"an added host brings {share:g} of the first one, {TARGETS['per_added_host']:g} was wanted")
+        lines.append(f"an added host brings {share:g} of the first one, expected {TARGETS['per_added_host']:g}")
     growth = found["rollouts_on_nodes"].get("growth", 1.0)
     if growth < TARGETS["per_added_host"]:
-        lines.append(f"nodes that play rollouts bring {growth:g} each, {TARGETS['per_added_host']:g} was wanted")
+        lines.append(f"nodes that run rollouts bring {growth:g} each, expected {TARGETS['per_added_host']:g}")
     return lines
 
 
 def main() -> int:
-    """Measure, print, and fail where a target was missed."""
+    """Measure, print, and fail if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="*", choices=ENGINES, default=ENGINES)
     parser.add_argument("--write", action="store_true", help="keep the result and write the page's table")

@@ -1,4 +1,4 @@
-"""What a call costs over Nomad's `alloc exec`, beside the same call in a local sandbox, in one run.
+"""Measure the cost of a call over Nomad's `alloc exec`, compared with a local sandbox in the same run.
 
 With NOMAD_ADDR set it measures that cluster; else the stand-in of the tests, whose containers are real processes behind
 a real websocket in another process. Called by `cluster.py`; alone it prints what it has found.
@@ -43,7 +43,7 @@ def _cluster() -> Iterator[tuple[str, dict[str, Any]]]:
     if os.geteuid() != 0 or shutil.which("bwrap") is None:
         raise AbsentError("the stand-in for Nomad needs root and bubblewrap, and NOMAD_ADDR is not set")
     sys.path.insert(0, str(_SUPPORT))
-    # By name: it belongs to the tests, which are not where types are checked.
+    # Imported by name: it belongs to the tests, which are not type-checked.
     with importlib.import_module("nomad_standin").StandIn() as standin:
         yield "stand-in of Nomad 1.0.18", {"nomad_address": standin.address, "sandbox_image": "hermes:1"}
 
@@ -72,7 +72,7 @@ async def _compare(sandboxes: dict[str, Sandbox], command: str) -> dict[str, flo
     for sandbox in sandboxes.values():
         await _calls(sandbox, command)
     for turn in range(_ROUNDS):
-        # By turns, and each first every other time: a busy machine is so for both.
+        # In turn, and each first every other time, so that load affects both.
         for name in sorted(sandboxes, reverse=bool(turn % 2)):
             times[name] += await _calls(sandboxes[name], command)
     medians = {name: statistics.median(found) for name, found in times.items()}

@@ -1,4 +1,4 @@
-"""The table of clusters in docs/benchmarks.md, from cluster.json.
+"""Write the table of clusters in docs/benchmarks.md from cluster.json.
 
 `python -m benchmarks.clusters.page_table` writes it.
 """

@@ -1,4 +1,4 @@
-"""One call in two sandboxes by turns, so that a busy machine is so for both."""
+"""Measure one call in two sandboxes in turn, so that load affects both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _calls(sandbox: Sandbox, command: str) -> list[float]:
 
 
 async def compare(sandboxes: Mapping[str, Sandbox], command: str) -> dict[str, float]:
-    """Return the median milliseconds of each, and how many times a call of the first the second one takes."""
+    """Return the median milliseconds of each, and the second as a multiple of the first."""
     first, second = sandboxes
     times: dict[str, list[float]] = {name: [] for name in sandboxes}
     for sandbox in sandboxes.values():

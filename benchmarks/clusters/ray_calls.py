@@ -1,6 +1,6 @@
-"""What a call costs on a node of a Ray cluster, beside the same call in a local sandbox, in one run, on a real cluster.
+"""Measure the cost of a call on a node of a real Ray cluster, compared with a local sandbox in the same run.
 
-Called by `cluster.py`; alone it prints what it has found.
+Called by `cluster.py`; alone it prints the results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def measure() -> dict[str, Any]:
     """
     ray = importlib.import_module("ray")
     sys.path.append(str(_SUPPORT))
-    # By name: it belongs to the tests, which are not where types are checked.
+    # Imported by name: it belongs to the tests, which are not type-checked.
     cluster = importlib.import_module("ray_cluster").RayCluster
     with tempfile.TemporaryDirectory() as folder:
         running = await asyncio.to_thread(cluster.shared, Path(folder))

@@ -1,4 +1,4 @@
-"""How rollouts per second grow with the nodes of a Ray cluster that play them, with a model of fixed latency.
+"""Measure how rollouts per second grow with the nodes of a Ray cluster, with a model of fixed latency.
 
 The nodes are processes of this machine, the cluster is that of the tests, and each node's worker plays a fixed number
 of rollouts at a time: what is measured is whether spreading them costs anything. Called by `cluster.py`; alone it
@@ -29,7 +29,7 @@ _NODES: Final = (1, 2, 4)
 _TURNS: Final = 5
 _LATENCY_MS: Final = 400.0
 _PLACES: Final = 8
-"""Rollouts that a worker plays at a time."""
+"""Concurrent rollouts of a worker."""
 _ROUNDS: Final = 4
 """Rollouts for each place."""
 _PLUGINS: Final = (
@@ -46,7 +46,7 @@ _RESOURCE: Final = "benchmark"
 @contextlib.contextmanager
 def _cluster(folder: Path) -> Iterator[Any]:
     sys.path.insert(0, str(_SUPPORT))
-    # By name: it belongs to the tests, which are not where types are checked.
+    # Imported by name: it belongs to the tests, which are not type-checked.
     cluster = importlib.import_module("ray_cluster").RayCluster.shared(folder)
     try:
         yield cluster
@@ -77,7 +77,7 @@ async def _rate(folder: Path, url: str, *, engine: str, options: dict[str, Any],
     result = await Run(RunConfig.parse(config, source="the benchmark"), registry, stream=io.StringIO()).execute()
     done = result.summary["rollouts"]["stop_reason"].get("final_answer", 0)
     if done != nodes * _PLACES * _ROUNDS:
-        raise RuntimeError(f"{nodes * _PLACES * _ROUNDS} rollouts were to end well, {done} did: {result.summary}")
+        raise RuntimeError(f"expected {nodes * _PLACES * _ROUNDS} successful rollouts, got {done}: {result.summary}")
     return float(done) / (times[-1] - times[0])
 
 

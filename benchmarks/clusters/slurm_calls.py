@@ -1,6 +1,6 @@
-"""What a call costs over srun, beside the same call in a local sandbox, in one run, on a real Slurm of this machine.
+"""Measure the cost of a call over srun on a real local Slurm, compared with a local sandbox in the same run.
 
-Called by `cluster.py`; alone it prints what it has found.
+Called by `cluster.py`; alone it prints the results.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SUPPORT: Final = Path(__file__).parents[2] / "plugins" / "hermes-backend-slurm"
 
 
 class AbsentError(Exception):
-    """An engine is not here; says why."""
+    """An engine is not available; the message says why."""
 
 
 @contextmanager
 def slurm_cluster(nodes: int) -> Iterator[Any]:
-    """Run a Slurm with so many nodes, as the tests of its backend do; nothing of it stays."""
+    """Run a Slurm with this many nodes, like the tests of its backend, and remove it afterwards."""
     sys.path.append(str(_SUPPORT))
     module = importlib.import_module("slurm_cluster")
     reason = module.missing_slurm()

@@ -1,4 +1,4 @@
-"""Rollouts per second on one to four hosts, which differ in nothing but their number, with a model of fixed latency.
+"""Measure rollouts per second on one to four identical hosts, with a model of fixed latency.
 
 A host is a node of a Slurm on this machine, with one agent and a budget of slots. What a rollout waits for is the model
 and, when all slots are taken, a slot; so twice the hosts should do twice the rollouts, as long as the one machine that
@@ -32,7 +32,7 @@ SLOTS: Final = 4
 TURNS: Final = 4
 LATENCY_MS: Final = 800
 PER_SLOT: Final = 4
-"""Rollouts that each slot plays, one after the other."""
+"""Consecutive rollouts per slot."""
 
 
 def _specs(registry: Registry, rollouts: int) -> list[RolloutSpec]:
@@ -53,7 +53,7 @@ async def _rate(url: str, options: Mapping[str, Any], slots: int) -> float:
             scheduler = Scheduler(
                 partial(run_rollout, runtime=runtime, model=model), recorder, Policy({}, max_attempts=1), Silent()
             )
-            # Starts the agents: what is measured is a run that has begun, not its beginning.
+            # Starts the agents, so that the start of the run is not measured.
             await scheduler.run(iter(_specs(registry, slots)), max_concurrent=slots)
             rollouts = slots * PER_SLOT
             began = time.perf_counter()
@@ -65,12 +65,12 @@ async def _rate(url: str, options: Mapping[str, Any], slots: int) -> float:
         folder.close()
     unfinished = [line["stop_reason"] for line in lines if line["stop_reason"] != "final_answer"]
     if unfinished or len(lines) != slots + rollouts:
-        raise AssertionError(f"{slots + rollouts} finished rollouts were wanted, found {len(lines)} and {unfinished}")
+        raise AssertionError(f"expected {slots + rollouts} finished rollouts, got {len(lines)} and {unfinished}")
     return rollouts / wall
 
 
 async def measure() -> dict[str, Any]:
-    """Return rollouts per second for each number of hosts, and what an added host brings of what the first one does."""
+    """Return rollouts per second for each number of hosts, and the gain of an added host relative to the first."""
     rates: dict[int, float] = {}
     arguments = json.dumps({"command": "true"})
     with (

@@ -1,1 +1,1 @@
-"""Tool-call parsers: their speed, their behaviour, and their peers in vLLM and SGLang."""
+"""Tool-call parsers: their speed, their behaviour, and the parsers of vLLM and SGLang."""

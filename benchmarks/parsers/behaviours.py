@@ -45,7 +45,7 @@ def ask_ours(wire: Wire, job: Mapping[str, Any]) -> dict[str, Any]:
     from hermes_parsers import get_parser
 
     parser = get_parser(wire.parser)
-    # An exception is an answer here, as it is for the peers.
+    # An exception is a result here, as for the peers.
     try:
         if "deltas" not in job:
             result = parser.parse(job["text"], TOOLS)
@@ -60,7 +60,7 @@ def ask_ours(wire: Wire, job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reports(wire: Wire) -> str:
-    """Say why an unreadable call is not reported with its status, place and reason."""
+    """Return why an unreadable call is not reported with its status, place and reason."""
     from hermes_parsers import get_parser
 
     text = wire.calls([WEATHER, None, SEARCH])
@@ -73,7 +73,7 @@ def reports(wire: Wire) -> str:
 
 
 def renders(wire: Wire) -> str:
-    """Say why what was parsed is not written back byte for byte."""
+    """Return why the parsed message is not written back byte for byte."""
     from hermes_parsers import get_parser
 
     parser = get_parser(wire.parser)
@@ -107,7 +107,7 @@ def our_verdicts(wire: Wire) -> dict[str, Verdict]:
 
 
 def peer_jobs(wires: Sequence[Wire]) -> Iterator[dict[str, Any]]:
-    """Yield the jobs for both peers, each marked with what it belongs to."""
+    """Yield the jobs for both peers, each with its family and behaviour."""
     for wire in wires:
         for peer in PEERS:
             for behaviour in BEHAVIOURS:
@@ -117,7 +117,7 @@ def peer_jobs(wires: Sequence[Wire]) -> Iterator[dict[str, Any]]:
 
 
 def ask_peers(python: Path, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Let the peers' Python answer the jobs; returns versions and results."""
+    """Run the jobs in the peers' Python; returns versions and results."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "jobs.json"), Path(folder, "results.json")
         asked.write_text(json.dumps(jobs), encoding="utf-8")
@@ -138,7 +138,7 @@ def ask_peers(python: Path, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]
 
 
 def peer_verdicts(wire: Wire, peer: str, answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Verdict]:
-    """Judge one peer for one family from its answers, by behaviour."""
+    """Judge one peer for one family by its results, per behaviour."""
     if getattr(FAMILIES[wire.family], peer) is None:
         unasked, why = FAMILIES[wire.family].unmeasured
         verdict = _verdict("not measured", why) if unasked == peer else _verdict("not offered")

@@ -57,7 +57,7 @@ def _whole(text: str, **rest: object) -> list[dict[str, Any]]:
 
 
 def expect(answer: Answer, calls: Sequence[Call]) -> str:
-    """Say how an answer differs from the calls that were to be found."""
+    """Return how an answer differs from the expected calls."""
     if "error" in answer:
         return f"raises {answer['error']}"
     names = [name for name, _ in answer["calls"]]
@@ -70,7 +70,7 @@ def expect(answer: Answer, calls: Sequence[Call]) -> str:
 
 
 def _value(text: str | None) -> object:
-    """Read arguments; what is no JSON is nothing, NaN and Infinity included."""
+    """Read arguments; None for invalid JSON, including NaN and Infinity."""
     try:
         return json.loads(text or "", parse_constant=_refuse)
     except ValueError:
@@ -128,7 +128,9 @@ def _always_objects(_wire: Wire, answers: Sequence[Answer]) -> str:
     bad = [text for text in texts if not isinstance(_value(text), dict)]
     of = f"of {len(answers)} damaged messages"
     parts = [f"raises for {len(raised)} {of}, e.g. {raised[0][:80]}"] if raised else []
-    parts += [f"hands on {len(bad)} calls whose arguments are no JSON object {of}, e.g. {bad[0][:60]!r}"] if bad else []
+    parts += (
+        [f"hands on {len(bad)} calls whose arguments are not JSON objects {of}, e.g. {bad[0][:60]!r}"] if bad else []
+    )
     return "; ".join(parts)
 
 
@@ -139,7 +141,7 @@ def _kept(_wire: Wire, answers: Sequence[Answer]) -> str:
 
 
 def tokens(wire: Wire, text: str) -> list[str]:
-    """Cut a text into tokens: the family's special tokens whole, else words of up to five characters."""
+    """Split a text into tokens: the family's special tokens, else words of up to five characters."""
     special = "|".join(map(re.escape, FAMILIES[wire.family].tokens))
     return re.findall((special + "|" if special else "") + r" ?\w{1,5}|\s|.", text, flags=re.DOTALL)
 
@@ -159,7 +161,7 @@ def _streams_alike(_wire: Wire, answers: Sequence[Answer]) -> str:
 
 
 def _comparable(answer: Answer) -> object:
-    """Return what has to be equal: values instead of spellings, and content without its outer whitespace."""
+    """Return the parts to compare: values instead of spellings, and content without outer whitespace."""
     if "error" in answer:
         return None
     calls = [(name, _value(text) or text) for name, text in answer["calls"]]

@@ -1,4 +1,4 @@
-"""Ask vLLM's tool parsers and SGLang's function-call detectors: jobs in, answers out.
+"""Run vLLM's tool parsers and SGLang's function-call detectors on jobs.
 
 Runs with the Python of an environment that has the peers (standard library and the peers only):
     python -m benchmarks.parsers.peer_answers --jobs JOBS.json --out RESULTS.json
@@ -31,7 +31,7 @@ PEERS: Final = ("vllm", "sglang")
 
 
 class _Overtime(BaseException):
-    """Ends the peer's code; not an Exception, which the peer might catch as one of its own."""
+    """Ends the peer's code; not an Exception, which the peer might catch."""
 
 
 def time_parse(family: str, text: str, tools: Sequence[Any], *, seconds: float = 1.0) -> dict[str, dict[str, Any]]:
@@ -43,7 +43,7 @@ def time_parse(family: str, text: str, tools: Sequence[Any], *, seconds: float =
 
 
 def _best(run: Callable[[], object], seconds: float) -> float:
-    """Return the least of many rounds, as it is measured on our side: what else the machine does only adds."""
+    """Return the minimum of many rounds, like our own measurement, because other load only adds time."""
     run()
     samples: list[float] = []
     end = time.perf_counter() + seconds
@@ -81,7 +81,7 @@ def _answer(job: dict[str, Any], tokens: Iterable[str]) -> dict[str, Any]:
         return {"missing": str(reason)}
     except _Overtime:
         return {"error": f"did not end within {LIMIT_S:.0f} s"}
-    # What a peer raises is the finding.
+    # An exception of a peer is a result.
     except Exception as error:  # noqa: BLE001 - as above
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]}
 

@@ -21,7 +21,7 @@ Timed = tuple[Callable[[], object], Callable[[], object]]
 
 
 class Missing(Exception):  # noqa: N818 - it is an answer, not a failure
-    """Why a peer cannot be asked."""
+    """A peer is not available; the message says why."""
 
 
 def installed(peer: str) -> str:

@@ -1,4 +1,4 @@
-"""What vLLM 0.33 and SGLang 0.5.23 call each family, and the special tokens of its models' vocabularies.
+"""The names of each family in vLLM 0.33 and SGLang 0.5.23, and the special tokens of its models' vocabularies.
 
 The names are those of the peers' documentation for the family's models; a reasoning parser is used only for texts with
 reasoning. vLLM reads gpt-oss from the token ids of o200k_harmony, whose vocabulary is a download: it is not measured.
@@ -27,7 +27,7 @@ _HARMONY: Final = tuple(f"<|{name}|>" for name in ("start", "channel", "constrai
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a family is called in each peer (None: not offered) and the special tokens of its models."""
+    """The names of a family in each peer (None: not offered) and the special tokens of its models."""
 
     vllm: str | None = None
     sglang: str | None = None

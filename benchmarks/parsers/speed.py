@@ -1,4 +1,4 @@
-"""Speed and weight of every parser family, as ratios within one run, beside the peers where they are installed.
+"""Measure speed and size of every parser family, as ratios within one run, and of the peers if installed.
 
 Usage: python -m benchmarks.parsers.speed --write [--speed] [--peers-python PATH] [FAMILY ...]
        python -m benchmarks.parsers.speed --table
@@ -40,7 +40,7 @@ LARGE: Final = 1_000_000
 TARGETS: Final = {"parse": 8.0, "stream": 25.0, "pathological_s": 0.5, "import_ms": 30.0, "installed_mb": 1.0}
 FORBIDDEN: Final = ("openai", "pydantic", "asyncio", "aiohttp", "transformers")
 PEERS: Final = ("vllm", "sglang")
-# What a parameter's text is in an agent's work: indentation, both quotes, backslashes, brackets, comparisons.
+# Typical parameter text of an agent: indentation, both quotes, backslashes, brackets, comparisons.
 CODE: Final = """def read(path):
 \tif path == "C:\\\\temp" and 1 < 2:
 \t\tprint('it\\\'s "ok"', rows[0]["name"], f"{path}\\n")
@@ -84,7 +84,7 @@ Write = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A format to measure: its name, its parser, and how calls are written in it."""
+    """A format to measure: its name, its parser, and a writer of its calls."""
 
     name: str
     parser: str
@@ -133,7 +133,7 @@ def _renderer(name: str) -> Write:
 
 
 def message(family: Family, size: int = SIZE) -> tuple[str, str]:
-    """Return a message of three calls of about that size, and the same calls as a JSON document of just its size."""
+    """Return a message of three calls of about this size, and the same calls as a JSON document of the same size."""
     written, document = "", ""
     for length in range(0, size, 3):
         calls = [(name, _arguments(number, CODE, length)) for number, name in enumerate(("write", "search", "run"))]
@@ -327,7 +327,7 @@ def measure(names: Sequence[str], kept: Mapping[str, Mapping[str, Any]] | None =
 
 
 def missed(results: Mapping[str, Any]) -> list[str]:
-    """Name every figure above its target."""
+    """List the figures above their targets."""
     above = [
         f"{family}: {key} {found[key]} > {target}"
         for family, found in results["families"].items()
@@ -373,14 +373,14 @@ def _peers(results: Mapping[str, Any]) -> str:
 
 
 def _sizes(results: Mapping[str, Any]) -> str:
-    """Say how large the package is."""
+    """Return the size of the package as text."""
     compiled = results.get("installed_compiled_mb")
     shipped = f"{results['installed_mb']:.2f} MB of files"
     return f"{shipped}, {compiled:.2f} MB with the byte code that pip adds" if compiled else shipped
 
 
 def _misses(results: Mapping[str, Any]) -> list[str]:
-    """Name what is above its target."""
+    """Return the figures above their targets as text."""
     return ["Above their targets: " + "; ".join(results["missed"]) + "."] if results["missed"] else []
 
 

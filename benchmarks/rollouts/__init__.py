@@ -1,1 +1,1 @@
-"""What a rollout costs on a mock model: the framework beside a plain loop."""
+"""The cost of a rollout with a mock model: the framework compared with a plain loop."""

@@ -1,4 +1,4 @@
-"""An instant, stateless OpenAI-compatible server in a process of its own, so that its CPU is nobody's but its own.
+"""An instant, stateless OpenAI-compatible server in a separate process, so that its CPU time is measured separately.
 
 The turn is read from the request by counting assistant messages in its bytes; nothing is parsed. It speaks just enough
 HTTP/1.1 for clients that keep connections alive, and is written on a bare asyncio protocol so as not to be the
@@ -54,12 +54,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
-        """Forget it."""
+        """Drop the transport."""
         self._transport = None
 
     def data_received(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A tool that does nothing, so that a measurement sees the framework alone."""
+"""A tool that does nothing, so that only the framework is measured."""
 
 from __future__ import annotations
 

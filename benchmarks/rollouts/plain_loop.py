@@ -39,7 +39,7 @@ def run(
     tools: Sequence[dict[str, Any]] = (NOOP_TOOL,),
     prompt: str = PROMPT,
 ) -> dict[str, float]:
-    """Play rollouts against a server and measure this process; `turns` guards against a mock set up otherwise."""
+    """Run rollouts against a server and measure this process; `turns` guards against a different setup of the mock."""
     return asyncio.run(_measure(url, rollouts, turns, concurrency, list(tools), prompt=prompt))
 
 
@@ -58,7 +58,7 @@ async def _measure(
         taken = await asyncio.gather(*(limited(session) for _ in range(rollouts)))
         cpu, wall = _cpu() - cpu, time.perf_counter() - wall
     if set(taken) != {turns}:
-        raise RuntimeError(f"{turns} turns per rollout were wanted, the server gave {sorted(set(taken))}")
+        raise RuntimeError(f"expected {turns} turns per rollout, got {sorted(set(taken))}")
     total = sum(taken)
     return {
         "rollouts": rollouts,

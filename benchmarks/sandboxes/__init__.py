@@ -1,1 +1,1 @@
-"""What sandboxes cost with every backend, idle and at work, and what a long run under fire leaves behind."""
+"""The cost of sandboxes with every backend, idle and busy, and long runs with injected failures."""

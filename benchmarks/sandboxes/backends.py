@@ -1,4 +1,6 @@
-"""What a sandbox costs with every backend: `python -m benchmarks.sandboxes.backends` prints JSON, ratios of one run.
+"""Measure the cost of a sandbox with every backend.
+
+`python -m benchmarks.sandboxes.backends` prints JSON, ratios of one run.
 
 - A command in a warm session, `live` and `robust`, that forks (`/bin/true`) or does not (`true`), on `local`, Docker,
   Singularity and SSH, beside a bare persistent bash, a fresh `bash -c` and, for throughput with 64 sandboxes,
@@ -82,7 +84,7 @@ async def latencies(places: Mapping[str, Opened], rounds: int) -> dict[str, dict
 
 
 async def per_second(run: Callable[[int], Awaitable[object]], workers: int, seconds: float) -> float:
-    """Return how many commands all workers together get done in a second."""
+    """Return the commands per second of all workers together."""
     end = time.perf_counter() + seconds
     done = 0
 
@@ -120,7 +122,7 @@ async def throughput(image: str, seconds: float, rounds: int) -> dict[str, Any]:
 
 
 async def crowd(name: str) -> dict[str, float]:
-    """Open many sandboxes in one process and return what each took and what memory they hold."""
+    """Open many sandboxes in one process and return their opening times and memory."""
     async with opened(name, "robust", count=1) as first:
         await first.sandbox.exec(BUILTIN)
         before = resident_mb()
@@ -164,7 +166,7 @@ async def lifetime(place: Opened, rounds: int) -> dict[str, float]:
 
 
 def prepare(stack: AsyncExitStack) -> dict[str, str]:
-    """Make what some places need, until the stack ends; returns what is absent, with the reason."""
+    """Set up the requirements of some places until the stack ends; returns what is missing, with the reason."""
     absent = {}
     for name, make in (("ssh", ssh_server), ("singularity", apptainer_image)):
         try:
@@ -175,7 +177,7 @@ def prepare(stack: AsyncExitStack) -> dict[str, str]:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run every case that can be had here."""
+    """Run every case that is available here."""
     absent: dict[str, str] = {}
     found: dict[str, Any] = {
         "python": platform.python_version(), "cores": os.cpu_count(), "absent": absent,
@@ -198,7 +200,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 found["lifetime"][name] = await lifetime(places[f"{name} robust"], 7)
     if "docker pool" not in absent and "docker pool" in wanted:
         found["throughput"] = await throughput(PLACES["docker pool"].image, options.seconds, 2)
-        # In a process of its own, whose memory holds nothing else.
+        # In a separate process, whose memory contains nothing else.
         command = [sys.executable, "-m", "benchmarks.sandboxes.backends", "--crowd"]
         done = await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.PIPE)
         found["crowd"] = json.loads(done.stdout)
@@ -212,7 +214,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> dict[str, float]:
-    """Return what the targets are about."""
+    """Return the figures that have targets."""
     latency = found["latency"]
     result: dict[str, float] = {}
     for name, row in latency.items():
@@ -228,13 +230,13 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
 
 
 def missed(found: dict[str, Any]) -> list[str]:
-    """Return the targets that were not reached, each with its figure."""
+    """Return the missed targets, each with its figure."""
     limits = {
         "fork over bare bash": TARGETS["live_fork_over_bare_bash"],
         "fork over bash -c": TARGETS["robust_fork_over_bash_c"],
         "fork over local": TARGETS["remote_fork_over_local"],
     }
-    # The first two are about the session itself, so they are asked of this machine's.
+    # The first two are about the session itself, so only `local` has them.
     over = {
         name: (ratio, limits[name.partition(": ")[2]])
         for name, ratio in found["ratios"].items()

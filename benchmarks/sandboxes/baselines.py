@@ -1,4 +1,4 @@
-"""What the sandboxes of every backend are compared with: bare bash, `docker exec`, and SWE-ReX in its own Python."""
+"""Baselines for the sandboxes of every backend: bare bash, `docker exec`, and SWE-ReX in its own Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 
 class BareBash:
-    """One bash on two pipes, asked line by line: the least that a session can cost."""
+    """One bash on two pipes, used line by line: the minimum cost of a session."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -44,7 +44,7 @@ async def fresh_bash(command: str) -> None:
 
 
 async def docker_exec(container: str, command: str) -> None:
-    """Run one command through the engine, as everybody without an agent does."""
+    """Run one command through the engine, as without an agent."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         "docker", "exec", container, "bash", "-c", command, stdout=pipe, stderr=pipe
@@ -64,7 +64,7 @@ def stop_container(container: str) -> None:
 
 
 def swe_rex(python: str, *, calls: int, sessions: int) -> dict[str, Any]:
-    """Measure SWE-ReX by its own code, in a Python that has it."""
+    """Measure SWE-ReX with its own code, in a Python that has it."""
     command = [python, __file__, "--calls", str(calls), "--sessions", str(sessions)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parent)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -75,7 +75,7 @@ async def _swe_rex_side(calls: int, sessions: int) -> dict[str, Any]:
     from importlib import import_module
     from importlib.metadata import version
 
-    # By name: it is installed in its own Python, not where types are checked.
+    # Imported by name: it is installed in another Python, not where types are checked.
     words = import_module("swerex.runtime.abstract")
     runtime = import_module("swerex.runtime.local").LocalRuntime()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What one idle sandbox costs, of each kind, and what ten thousand of them take.
+"""Measure the resources of one idle sandbox of each kind, for planning ten thousand.
 
 `python -m benchmarks.sandboxes.capacity` opens a few dozen sandboxes of each kind, has each run a command, and looks at
 what they hold while nothing runs: memory (proportional set size, so that shared pages count once), processes, the
@@ -32,11 +32,11 @@ BEGIN = "<!-- capacity figures: begin, written by benchmarks/sandboxes/capacity.
 END = "<!-- capacity figures: end -->"
 MANY = 10_000
 SLOTS = 32
-"""Slots of a shared place here; 64 or more are usual, which spreads a place's own cost further."""
+"""Slots per shared host here; 64 or more are usual, which spreads the host's cost further."""
 
 
 def family(before: set[int]) -> set[int]:
-    """Return the processes of all sandboxes, with what started them and is new: shims, launchers, logins."""
+    """Return the processes of all sandboxes, with the new processes that started them: shims, launchers, logins."""
     table = read_table()
     marked = {pid for pid in table if read_marker(pid) is not None or in_container(pid)}
     found = set(marked)
@@ -56,7 +56,7 @@ def in_container(pid: int) -> bool:
 
 
 def memory_mb(pids: set[int]) -> float:
-    """Return what processes hold, shared pages by the part that is theirs."""
+    """Return the memory of processes, with shared pages counted proportionally."""
     total = 0
     for pid in pids:
         try:

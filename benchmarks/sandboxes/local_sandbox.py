@@ -1,4 +1,6 @@
-"""What a sandbox costs: `python -m benchmarks.sandboxes.local_sandbox` prints JSON, ratios of one run side by side.
+"""Measure the cost of a sandbox.
+
+`python -m benchmarks.sandboxes.local_sandbox` prints JSON, ratios of one run side by side.
 
 Latency of a command in a warm, state-keeping session against a bare `bash -c` started by the same asyncio program, and
 the memory that a command printing 200 MB takes in the caller and in the agent.
@@ -49,7 +51,7 @@ async def latencies(level: str, rounds: int, backend: LocalBackend) -> dict[str,
         for name, command in COMMANDS.items():
             ours, theirs = [], []
             for _ in range(rounds):
-                # Taken in turn, so that noise of the machine hits both alike.
+                # In turn, so that load affects both.
                 ours.append(await timed(lambda: sandbox.exec(command)))  # noqa: B023 - called at once
                 theirs.append(await timed(lambda: bare(command)))  # noqa: B023 - called at once
             mine, reference = statistics.median(ours), statistics.median(theirs)

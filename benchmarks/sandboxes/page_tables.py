@@ -1,4 +1,4 @@
-"""The tables of sandboxes in docs/benchmarks.md, from backends.json and soak.json.
+"""Write the tables of sandboxes in docs/benchmarks.md from backends.json and soak.json.
 
 `python -m benchmarks.sandboxes.page_tables` writes them.
 """
@@ -28,7 +28,7 @@ _PLACES = {
 
 
 def marks(name: str) -> tuple[str, str]:
-    """Return what stands before and after a table."""
+    """Return the marks before and after a table."""
     return f"<!-- {name} figures: begin, written by benchmarks/sandboxes/{name}.py -->", f"<!-- {name} figures: end -->"
 
 
@@ -86,7 +86,7 @@ def backends_table(found: dict[str, Any]) -> str:
 
 
 def soak_table(found: dict[str, Any]) -> str:
-    """Render what was killed and what came of it."""
+    """Render the kills and the results."""
     head = (
         "sandboxes",
         "rollouts",

@@ -1,4 +1,4 @@
-"""The kinds of sandbox that are measured, and how to open them."""
+"""The measured kinds of sandboxes, and how to open them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def apptainer_image() -> Iterator[None]:
 
 @dataclass
 class Opened:
-    """Sandboxes of one kind that are open."""
+    """Open sandboxes of one kind."""
 
     backend: TerminalBackend
     spec: SandboxSpec

@@ -12,7 +12,7 @@ IMAGE: Final = os.environ.get("HERMES_BENCH_IMAGE", "hermes-test:2")
 
 
 def build_if_absent() -> None:
-    """Build it unless the engine has it; without an engine nothing happens, and what needs it says so."""
+    """Build it unless the engine has it; without an engine it does nothing, and its users report the missing image."""
     if subprocess.run(["docker", "version"], capture_output=True, check=False).returncode:
         return
     if subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False).returncode:

@@ -1,4 +1,4 @@
-"""A long run under fire: 1,000 rollouts while sandboxes, agents, containers and the caller are killed.
+"""Soak test: 1,000 rollouts while sandboxes, agents, containers and the caller are killed.
 
 `python -m benchmarks.sandboxes.soak` plays the run of `hermes-core run` with the embedded model `oracle` on sandboxes
 of one kind and kills something every fraction of a second, chosen by a seeded draw; a killed caller is started again
@@ -34,7 +34,7 @@ RESULTS = HERE / "soak.json"
 TASKS = 20
 TURNS = 4
 _CAUSES = {"tool_backend_error", "framework_error"}
-"""Stop reasons that a killed sandbox may have; anything else with less than a full reward is a wrong one."""
+"""Allowed stop reasons after a kill; any other outcome with less than a full reward is wrong."""
 
 
 def write_tasks(path: Path) -> None:
@@ -89,11 +89,11 @@ class Soak:
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of every command: leases of its own."""
+        """Return the environment of every command, with a separate folder for leases."""
         return {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
 
     def play(self, *, seed: int, pause: float, callers: int) -> float:
-        """Run to the end under fire; returns seconds. `callers` bounds how often the caller itself is killed."""
+        """Run to the end while killing; returns seconds. `callers` limits how often the caller itself is killed."""
         write_tasks(self.folder / "tasks.jsonl")
         draw = random.Random(seed)
         began = time.monotonic()
@@ -103,7 +103,7 @@ class Soak:
             with self._started() as run:
                 while run.poll() is None:
                     time.sleep(draw.uniform(0, 2 * pause))
-                    # Not the sandbox that the run tries first of all: it is right to stop when that does not work.
+                    # Not the sandbox of the run's initial check: the run correctly stops if that fails.
                     if self._recorded() > recorded:
                         left -= self._strike(draw, run, may_end_caller=left > 0)
             if run.returncode >= 0:
@@ -140,7 +140,7 @@ class Soak:
         return False
 
     def judge(self) -> dict[str, Any]:
-        """Return what was recorded, and what is wrong with it."""
+        """Return the records and their errors."""
         lines = (self.folder / "run" / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
         outcomes = [json.loads(line) for line in lines]
         seen = collections.Counter((outcome["task_id"], outcome["index"]) for outcome in outcomes)
@@ -159,7 +159,7 @@ class Soak:
         }
 
     def collect(self) -> dict[str, Any]:
-        """Remove what killed callers left and count what is left after that."""
+        """Remove leftovers of killed callers and count the rest."""
         before = self.place.left(self.folder)
         subprocess.run(
             [sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc"],
@@ -175,7 +175,7 @@ def _lost(outcome: dict[str, Any]) -> bool:
 
 
 def soak(place: Place, options: argparse.Namespace) -> dict[str, Any]:
-    """Play one run on one kind of sandbox and return its figures."""
+    """Run one run on one kind of sandbox and return its figures."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         one = Soak(place, options.rollouts, Path(folder))
         seconds = one.play(seed=options.seed, pause=options.pause * place.pace, callers=options.callers)
@@ -195,13 +195,13 @@ def soak(place: Place, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def holds(found: dict[str, Any]) -> bool:
-    """Tell whether every outcome was recorded once and rightly, and nothing was left."""
+    """Tell whether every outcome was recorded once and correctly, and nothing was left."""
     complete = found["recorded"] == found["recorded_once"] == found["rollouts"]
     return complete and not found["wrong_outcomes"] and not any(found["left_after_gc"].values())
 
 
 def main() -> int:
-    """Soak the kinds that were asked for."""
+    """Test the requested kinds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("places", nargs="*", default=[*PLACES], help=f"some of {', '.join(PLACES)}")
     parser.add_argument("--rollouts", type=int, default=1000)
@@ -217,7 +217,7 @@ def main() -> int:
         found["places"][name] = soak(PLACES[name], options)
     print(json.dumps(found, indent=2))
     if options.write:
-        # Of the places that were not asked for, the last result stays.
+        # Other places keep their last result.
         earlier = json.loads(RESULTS.read_text(encoding="utf-8"))["places"] if RESULTS.exists() else {}
         found["places"] = {name: row for name in PLACES if (row := {**earlier, **found["places"]}.get(name))}
         RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

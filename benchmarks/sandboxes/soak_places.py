@@ -1,4 +1,4 @@
-"""What can be killed in each kind of sandbox, and how to count what is left of it."""
+"""What can be killed in each kind of sandbox, and how to count leftovers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def kill(victim: Victim) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """A kind of sandbox: how it is asked for, what can be killed in it, what of it could be left."""
+    """A kind of sandbox: how to open it, what can be killed in it, and its possible leftovers."""
 
     backend: str
     isolation: str
@@ -94,7 +94,7 @@ class Place:
     targets: Targets
     backend_options: Mapping[str, Any]
     pace: float = 1.0
-    """How much longer it is left alone between two kills: what hits many rollouts at once leaves none to finish."""
+    """Factor of the time between two kills: kills that hit many rollouts must be rarer, or none would finish."""
 
     def options(self, folder: Path) -> dict[str, Any]:
         """Return the backend's options; directories are made in the soak's own folder."""
@@ -108,7 +108,7 @@ class Place:
         return {**self.backend_options, **place}
 
     def left(self, folder: Path) -> dict[str, int]:
-        """Count what of this soak's sandboxes is there now."""
+        """Count the current resources of this soak's sandboxes."""
         if self.backend == "docker":
             return {"containers": len(_containers(folder)), "processes": len(_container_commands(folder))}
         return {"processes": len(marked(folder)), "directories": len(list((folder / "roots").iterdir()))}

@@ -1,1 +1,1 @@
-"""Training data at token level: what it costs, how exact it is, and how peers fare with the same conversations."""
+"""Training data at token level: cost, exactness, and peers on the same conversations."""

@@ -1,4 +1,4 @@
-"""The conversations of the token scenarios: what the model samples, what it is answered, and the vocabulary for it."""
+"""The conversations of the token scenarios: sampled turns, replies, and the vocabulary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CORPUS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """A sampled turn and what comes after it. Each piece is encoded by itself, so that ids may be non-canonical."""
+    """A sampled turn and the messages after it. Each piece is encoded separately, so ids may be non-canonical."""
 
     pieces: tuple[str, ...]
     places: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What was sampled, without the token that closes the turn."""
+        """The sampled text, without the token that closes the turn."""
         return "".join(self.pieces).removesuffix(CLOSE)
 
 
@@ -59,7 +59,7 @@ class Case:
     answer: str = HARMLESS
 
     def twin(self) -> Case:
-        """The same with a tool that says nothing special."""
+        """The same with harmless tool output."""
         return replace(self, answer=HARMLESS)
 
 
@@ -137,7 +137,7 @@ CASES: Final = (
 
 
 def templates() -> dict[str, str]:
-    """The chat templates in the installed `trl`, which is not imported: it would want torch."""
+    """The chat templates in the installed `trl`, which is not imported, because it requires torch."""
     found = importlib.util.find_spec("trl")
     if found is None or not found.submodule_search_locations:
         return {}

@@ -1,4 +1,4 @@
-"""Training data at token level: framework CPU per turn beside plain loops, the start-up proof, and `process`.
+"""Training data at token level: CPU per turn compared with plain loops, the start-up check of templates, and `process`.
 
 Every side talks to the same instant mock server, each in a process of its own, in turn; ratios of CPU time within one
 run, the best of several rounds. `python -m benchmarks.tokens.framework_cost` prints JSON and exits 1 when a target is
@@ -60,7 +60,7 @@ def side(name: str, url: str, folder: Path) -> dict[str, Any]:
     ]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{name} was to play its rollouts: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{name} did not run its rollouts: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

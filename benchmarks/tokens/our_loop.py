@@ -24,7 +24,7 @@ from hermes_tokens import ChatTokenizer, GenerateClient, Generated, GenerateRequ
 
 
 class Marking:
-    """A generate client that notes the process' CPU seconds at each request and passes it on."""
+    """A generate client that records the process's CPU seconds at each request and passes it on."""
 
     def __init__(self, inner: GenerateClient) -> None:
         self._inner = inner
@@ -32,7 +32,7 @@ class Marking:
 
     @property
     def provenance(self) -> Any:
-        """The client's own."""
+        """The wrapped client's value."""
         return self._inner.provenance
 
     async def check(self) -> None:
@@ -50,7 +50,7 @@ class Marking:
 
 
 async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Play the rollouts after a round that opens the connections."""
+    """Run the rollouts after a round that opens the connections."""
     registry = load_plugins(
         PluginSettings(
             allow=(
@@ -88,7 +88,7 @@ async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[s
     turns = sum(line["turns"] for line in lines)
     inexact = [line["exactness"] for line in lines if line["exactness"]["faults"]]
     if inexact or any(line["stop_reason"] != "final_answer" for line in lines):
-        raise RuntimeError(f"exact rollouts with a final answer were wanted, found {inexact[:1] or lines[0]}")
+        raise RuntimeError(f"expected exact rollouts with a final answer, got {inexact[:1] or lines[0]}")
     return {
         "turns": turns,
         "tokens_per_rollout": sum(len(line["samples"][0]["tokens"]) for line in lines) / len(lines),
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=16)
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--concurrency", type=int, default=1)
-    parser.add_argument("--echo", action="store_true", help="have the server send the prompt back")
+    parser.add_argument("--echo", action="store_true", help="let the server send the prompt back")
     parser.add_argument("--profile", action="store_true", help="print what costs most instead")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1] / "rollouts"))

@@ -34,7 +34,7 @@ RESULT = "\n<|im_start|>user\n<tool_response>\n{}\n</tool_response><|im_end|>\n<
 
 
 class Prompt:
-    """The ids so far with masks and logprobs, and their bytes if they are kept."""
+    """The ids so far with masks and logprobs, and optionally their bytes."""
 
     def __init__(self, ids: list[int], *, keeps_bytes: bool) -> None:
         self.ids = ids
@@ -58,7 +58,7 @@ class Prompt:
 
 
 class Loop:
-    """Plays rollouts one after the other or at one time; `marks` are the process' CPU seconds at each request."""
+    """Runs rollouts one after the other or concurrently; `marks` are the process' CPU seconds at each request."""
 
     def __init__(self, url: str, folder: Path, mode: str) -> None:
         from jinja2 import Environment
@@ -73,7 +73,7 @@ class Loop:
         self.marks: list[list[float]] = []
 
     async def play(self, session: aiohttp.ClientSession) -> int:
-        """Play one rollout; returns how many turns it had."""
+        """Run one rollout; returns its number of turns."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": PROMPT}]
         prompt = Prompt(self._rendered(messages), keeps_bytes=self._mode == "bytes")
         marks: list[float] = []

@@ -1,4 +1,4 @@
-"""`process` of `hermes_atropos` beside atroposlib's own, on one slow model."""
+"""Compare `process` of `hermes_atropos` with atroposlib's on one slow model."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def _side(name: str, url: str) -> dict[str, Any]:
     numbers = ["--groups", str(GROUPS), "--size", str(SIZE)]
     done = subprocess.run([*command, *numbers], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{name} was to process {GROUPS} groups: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{name} did not process {GROUPS} groups: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

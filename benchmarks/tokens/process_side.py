@@ -23,11 +23,11 @@ ITEM = {"question": PROMPT}
 
 
 def ours(url: str, groups: int, size: int, out: Path) -> Any:
-    """Make an environment of ours."""
+    """Create an environment of hermes-atropos."""
     package = importlib.import_module("hermes_atropos")
 
     class Env(package.HermesAgentBaseEnv):  # type: ignore[misc, name-defined]  # a module that is imported by name
-        """Scores everything alike."""
+        """Gives every rollout the same score."""
 
         reward_needs_sandbox = False
 
@@ -66,11 +66,11 @@ def ours(url: str, groups: int, size: int, out: Path) -> Any:
 
 
 def theirs(url: str, groups: int, size: int, out: Path) -> Any:
-    """Make an environment of atroposlib's, with the loop that its examples have."""
+    """Create an environment of atroposlib, with the loop of its examples."""
     base = importlib.import_module("atroposlib.envs.base")
 
     class Env(base.BaseEnv):  # type: ignore[misc, name-defined]  # as above
-        """Scores everything alike."""
+        """Gives every rollout the same score."""
 
         n_groups_to_process = groups
         group_size_to_process = size
@@ -129,7 +129,7 @@ def main() -> None:
         seconds = asyncio.run(play(env))
         lines = (Path(out) / "groups.jsonl").read_text(encoding="utf-8").splitlines()
     if len(lines) != options.groups or any(len(json.loads(line)["scores"]) != options.size for line in lines):
-        raise RuntimeError(f"{options.groups} groups were wanted, found {len(lines)}")
+        raise RuntimeError(f"expected {options.groups} groups, got {len(lines)}")
     rollouts = options.groups * options.size
     print(json.dumps({"wall_s": seconds, "rollouts": rollouts, "per_s": rollouts / seconds}))
 

@@ -1,4 +1,4 @@
-"""The rivals of the token scenarios, each played by its own code in place: jobs in, what would be trained out.
+"""Run the peers of the token scenarios with their own code: they get jobs and return the tokens to train on.
 
 Runs with the Python of an environment that has the peers; what it lacks is reported as missing:
     python -m benchmarks.tokens.scenario_peers --jobs JOBS.json --out RESULTS.json
@@ -34,11 +34,11 @@ Result = dict[str, Any]
 
 
 class Unsupported(Exception):  # noqa: N818 - a finding, not a failure of ours
-    """The peer has no way to play this case."""
+    """The peer cannot run this case."""
 
 
 def _module(name: str) -> Any:
-    """Import a peer's module, which need not be there nor have types."""
+    """Import a peer's module, which may be missing and have no types."""
     return importlib.import_module(name)
 
 
@@ -67,12 +67,12 @@ def _re_rendered(job: Job, message: Callable[[Any], Any]) -> Result:
 
 
 def full_render(job: Job) -> Result:
-    """What a chat completions client does: parsed messages, rendered anew."""
+    """Like a chat completions client: parsed messages, rendered again."""
     return _re_rendered(job, lambda turn: turn["message"])
 
 
 def raw_render(job: Job) -> Result:
-    """The same, with each turn's own text in place of the parsed message."""
+    """The same, with each turn's text in place of the parsed message."""
     return _re_rendered(job, lambda turn: {"role": "assistant", "content": turn["text"]})
 
 
@@ -221,7 +221,7 @@ def verifiers(job: Job) -> Result:
 
 
 def tinker(job: Job) -> Result:
-    """The cookbook's renderer: parses what was sampled and renders the conversation anew."""
+    """The cookbook's renderer: parses the sampled text and renders the conversation again."""
     if job["template"] != "qwen3":
         raise Unsupported("played on Qwen3 only")
     cookbook = _module("tinker_cookbook.renderers.qwen3")
@@ -249,7 +249,7 @@ SIDES: Final[dict[str, tuple[Callable[[Job], Result], str]]] = {
 
 
 def play(side: str, job: Job) -> Result:
-    """Play one case on one side; whatever a peer raises is the finding."""
+    """Run one case on one side; an exception of a peer is a result."""
     run, _ = SIDES[side]
     try:
         return run(job)

@@ -1,4 +1,4 @@
-"""How multi-turn token streams break: one scripted sampler, ours and every peer that is there, called in place.
+"""Show how multi-turn token streams break: one scripted sampler, with hermes-tokens and every available peer.
 
 `python -m benchmarks.tokens.scenarios` prints the table; `--peers-python` names the Python of an environment that has
 the peers (each needs only what its token path imports), `--write` keeps the results in `scenarios.json` and
@@ -34,7 +34,7 @@ BEGIN: Final = f"<!-- {MARK}: begin, written by benchmarks/tokens/scenarios.py -
 END: Final = f"<!-- {MARK}: end -->"
 OURS: Final = "ours"
 HARMLESS: Final = " (harmless)"
-# Not installable as a package: as an earlier study measured its method, written anew from its source.
+# Not installable as a package: its method, reimplemented from its source and measured in an earlier study.
 CITED: Final[Mapping[str, Mapping[str, str]]] = {
     "verl ≤ 0.8": {
         "canonical": "1.00, 3 × separator lost",
@@ -54,7 +54,7 @@ Result = dict[str, Any]
 
 
 async def ours(job: Job) -> Result:
-    """Play a case through a token session over HTTP; the exchanges are those of the server's own log."""
+    """Play a case through a token session over HTTP; the exchanges come from the server's log."""
     if str(SUPPORT) not in sys.path:
         sys.path.insert(0, str(SUPPORT))
     tests = importlib.import_module("token_server")
@@ -88,7 +88,7 @@ async def _talk(session: Any, job: Job) -> None:
 
 
 def score(job: Job, played: Result, harmless: Result | None = None) -> dict[str, Any]:
-    """Judge what one side would train: the last sample's share, and what is off at its junctions."""
+    """Judge the training data of one side: the last sample's share, and faults at its junctions."""
     if "exchanges" not in played:
         return dict(played)
     tokens, masks = _samples(played)[-1]
@@ -106,7 +106,7 @@ def score(job: Job, played: Result, harmless: Result | None = None) -> dict[str,
 
 
 def _samples(played: Result) -> list[Any]:
-    """Return the samples that a side makes, or one for each prompt that does not go on from all before it."""
+    """Return a side's samples, or one for each prompt that does not extend all earlier tokens."""
     if "samples" in played:
         return list(played["samples"])
     exchanges = played["exchanges"]
@@ -130,7 +130,7 @@ def _merged(exchanges: Sequence[Any]) -> list[list[int]]:
 
 
 def _junctions(job: Job, tokens: Sequence[int]) -> dict[str, int]:
-    """Count close tokens that are there twice or not at all, and openers right after a close token."""
+    """Count duplicate and missing close tokens, and openers right after a close token."""
     opener, close = job["opener"], job["close"]
     found = {"doubled": 0, "missing": 0, "lost": 0, "foreign": 0}
     last = close
@@ -178,7 +178,7 @@ def measure(peers_python: str) -> dict[str, Any]:
 
 
 def is_exact(found: Mapping[str, Any]) -> bool:
-    """Whether a side trains everything, in one sample, with nothing off."""
+    """Whether a side trains everything, in one sample, without faults."""
     wanted = {"trained": 1.0, "samples": 1, "doubled": 0, "missing": 0, "lost": 0, "foreign": 0}
     return all(cell == wanted for cell in found.values())
 

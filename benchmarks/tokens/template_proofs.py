@@ -1,4 +1,4 @@
-"""How long the start-up proof of a chat template takes, over all those that the installed `trl` carries."""
+"""Measure the start-up check of chat templates, over all templates in the installed `trl`."""
 
 from __future__ import annotations
 

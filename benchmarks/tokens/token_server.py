@@ -1,4 +1,4 @@
-"""An instant token-level server (vLLM's protocol) in a process of its own; its turns are read off the prompt's bytes.
+"""An instant token-level server (vLLM's protocol) in a separate process; it reads the turn from the prompt's bytes.
 
 Every prompt holds one opening of an assistant turn for each turn so far, the one to sample included; those are counted
 in the bytes of the request, which is never parsed. `python -m benchmarks.tokens.token_server FOLDER` serves what
@@ -43,7 +43,7 @@ def write(folder: Path, *, turns: int, tokens: int) -> Path:
 
 
 class TokenScript(mock_server.Script):
-    """The two answers, with an echo of the prompt where it is asked for."""
+    """The two responses, with an echo of the prompt if requested."""
 
     def __init__(self, folder: Path, *, latency: float) -> None:
         found = json.loads((folder / "answers.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""verifiers' training client in place: its trace graph, its renderers, its HTTP requests to a scripted vLLM server."""
+"""Run verifiers' training client: its trace graph, its renderers, its HTTP requests to a scripted vLLM server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _talk(client: Any, job: Job) -> None:
     graph = importlib.import_module("verifiers.v1.graph")
     dialect = importlib.import_module("verifiers.v1.dialects").ChatDialect()
     sampling = importlib.import_module("verifiers.v1.types").SamplingConfig()
-    # A trace without a task and an agent, neither of which the graph asks for.
+    # A trace without a task and an agent, which the graph does not need.
     trace = importlib.import_module("verifiers.v1.trace").Trace.model_construct(task=None, agent=None)
     messages = list(job["first"])
     for turn in job["turns"]:
@@ -70,7 +70,7 @@ def _renderer(job: Job) -> Any:
 
 
 def _wire() -> Any:
-    """The tests' vLLM, with the name that it gives each token, and a parameter that the client adds left out."""
+    """The tests' vLLM, with its names of tokens, and without a parameter that the client adds."""
     vllm = importlib.import_module("token_wire").VllmWire
 
     class Wire(vllm):  # type: ignore[misc, valid-type]  # a class that is imported by name

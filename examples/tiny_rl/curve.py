@@ -24,7 +24,7 @@ def smoothed(values: Sequence[float], window: int = _SMOOTHED) -> list[float]:
 
 
 def drawn(training: Mapping[str, Sequence[Point]], held_out: Mapping[str, Sequence[Point]], *, title: str) -> str:
-    """Draw one line a seed (minutes, mean reward), and a dot for each evaluation on held-out tasks."""
+    """Draw one line per seed (minutes, mean reward), and a dot for each evaluation on held-out tasks."""
     longest = max((x for points in training.values() for x, _ in points), default=1.0)
     body = [*_frame(longest, title)]
     for (name, points), colour in zip(training.items(), _COLOURS, strict=False):

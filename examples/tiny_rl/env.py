@@ -25,15 +25,17 @@ MOST_TOKENS: Final = 24
 
 
 class LookupConfig(HermesAgentEnvConfig):
-    """Which tasks are drawn, and where evaluations are noted."""
+    """Which tasks are drawn, and where evaluations are recorded."""
 
-    task_seed: int = Field(default=0, description="Decides the training tasks and the held-out ones.")
-    eval_tasks: int = Field(default=100, ge=1, description="Held-out tasks of one evaluation: a seed's own.")
+    task_seed: int = Field(default=0, description="Determines the training tasks and the held-out ones.")
+    eval_tasks: int = Field(
+        default=100, ge=1, description="Number of held-out tasks per evaluation; each seed has its own."
+    )
     evals_path: str = Field(default="evals.jsonl", description="Gets one line for each evaluation.")
 
 
 class LookupEnv(HermesAgentBaseEnv):
-    """Asks for codes that only `read_file` can tell."""
+    """Asks for codes that only `read_file` can find."""
 
     name = "tiny-lookup"
     env_config_cls = LookupConfig
@@ -45,7 +47,7 @@ class LookupEnv(HermesAgentBaseEnv):
         config = LookupConfig(
             tokenizer_name="model",
             group_size=8,
-            # As many as the trainer says when it registers.
+            # The trainer sets the number when it registers.
             total_steps=-1,
             max_num_workers=8,
             max_batches_offpolicy=1,
@@ -56,16 +58,16 @@ class LookupEnv(HermesAgentBaseEnv):
             generate_protocol="vllm",
             logprobs_mode="raw",
             require_exact=True,
-            # The trainer skips groups without differences itself; without them the reward's curve would be wrong.
+            # The trainer itself skips groups without differences; dropping them here would distort the reward's curve.
             ensure_scores_are_not_same=False,
             serve_poll_interval=0.1,
-            # Evaluations are asked for by the run, before and after training.
+            # The run requests evaluations, before and after training.
             steps_per_eval=0,
         )
         return config, [APIServerConfig(base_url="http://127.0.0.1:8900", server_type="vllm", model_name="default")]
 
     async def setup(self) -> None:
-        """Begin the stream of training tasks."""
+        """Start the stream of training tasks."""
         self._tasks = tasks("train", self.config.task_seed)
 
     async def get_next_item(self) -> Task:
@@ -87,7 +89,7 @@ class LookupEnv(HermesAgentBaseEnv):
         return reward(item, result.final_response)
 
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> None:
-        """Play the held-out tasks once each, and note their mean reward."""
+        """Run the held-out tasks once each, and record their mean reward."""
         held_out = tasks("test", self.config.task_seed)
         items = [next(held_out) for _ in range(self.config.eval_tasks)]
         outcomes = await asyncio.gather(*(self.run_item(item) for item in items))

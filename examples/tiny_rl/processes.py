@@ -1,4 +1,4 @@
-"""The programs of one training run, each a process with a log of its own."""
+"""Run the programs of one training run, each a process with its own log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProgramError(Exception):
 
 
 class Programs:
-    """Starts programs of this environment; all that still run are ended with the block."""
+    """Starts programs of this environment; the end of the block ends those that still run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -55,7 +55,7 @@ class Programs:
             self.wait(name, process)
 
     def wait(self, name: str, process: Process, beside: Mapping[str, Process] | None = None) -> None:
-        """Wait for a program's good end; raises when it fails, or one that it needs ends before."""
+        """Wait until a program succeeds; raises if it fails, or if a program that it needs ends earlier."""
         while process.poll() is None:
             for other, needed in (beside or {}).items():
                 if needed.poll() not in {None, 0}:
@@ -65,7 +65,7 @@ class Programs:
             raise self._failed(name, process)
 
     def until_answers(self, name: str, process: Process, url: str) -> None:
-        """Wait until a server answers."""
+        """Wait until a server responds."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -73,7 +73,7 @@ class Programs:
             with contextlib.suppress(URLError, OSError), urlopen(url, timeout=5):  # noqa: S310 - our own servers
                 return
             time.sleep(0.2)
-        raise ProgramError(f"{name} did not answer at {url} within {_PATIENCE:.0f} s; see {self._folder / name}.log")
+        raise ProgramError(f"{name} did not respond at {url} within {_PATIENCE:.0f} s; see {self._folder / name}.log")
 
     def _failed(self, name: str, process: Process) -> ProgramError:
         path = self._folder / f"{name}.log"
@@ -82,7 +82,7 @@ class Programs:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on at the moment."""
+    """Return a currently unused port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -90,13 +90,13 @@ def free_port() -> int:
 
 
 def _variables(present: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which the example can be imported, from wherever it is started."""
+    """Return an environment in which the example can be imported from any directory."""
     paths = [str(EXAMPLES), *filter(None, [present.get("PYTHONPATH")])]
     return {**present, "PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false"}
 
 
 def _end(process: Process) -> None:
-    """End a program and what it started: asked first, then by force."""
+    """End a program and its children: first by SIGTERM, then by force."""
     for number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is not None:
             return

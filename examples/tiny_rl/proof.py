@@ -1,7 +1,7 @@
-"""The three things a run must show: what was trained is what was sampled, the reward rose, nothing got lost.
+"""Check the three results of a run: the trained tokens are the sampled ones, the reward rose, nothing was lost.
 
-The exactness is counted from the model server's log and the data that the trainer received, the two ends of the line;
-nothing in between is believed: the rollouts' own reports must be perfect as well.
+Exactness is computed from the model server's log and the data that the trainer received, the two ends of the pipeline;
+nothing in between is trusted. The rollouts' own reports must be perfect as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hermes_tokens import Exchange, check_exactness
 LARGEST_DIFFERENCE: Final = 1e-3
 LEAST_RISE: Final = 0.3
 MOST_SECONDS: Final = 15 * 60.0
-"""What two free cores need at most; no claim of the proof depends on it, because a busy machine needs longer."""
+"""The maximum time on two idle cores; no check depends on it, because a busy machine needs longer."""
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -53,7 +53,7 @@ def exactness(folder: Path) -> dict[str, Any]:
 
 
 def _is_reported_exact(report: Mapping[str, Any]) -> bool:
-    """Say whether a rollout's own report is perfect: shares are 1, or None where there was nothing to count."""
+    """Tell whether a rollout's own report is perfect: shares are 1, or None if there was nothing to count."""
     shares = [value for name, value in report.items() if name.endswith(("_share", "_parity", "_coverage"))]
     return (
         all(share in {None, 1.0} for share in shares) and not report["faults"] and not report["foreign_control_tokens"]
@@ -63,19 +63,19 @@ def _is_reported_exact(report: Mapping[str, Any]) -> bool:
 def _samples(group: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     rows = zip(group["overrides"], group["tokens"], group["masks"], group["inference_logprobs"], strict=True)
     for about, tokens, masks, logprobs in rows:
-        # Atropos' lists hold numbers alone: what stands at a token without loss is filling.
+        # Atropos' lists contain only numbers: the value at a token without loss is a filler.
         sent = [None if mask == IGNORED else logprob for mask, logprob in zip(masks, logprobs, strict=True)]
         yield about["rollout_id"], {"tokens": tokens, "masks": masks, "logprobs": sent}
 
 
 def _ends(folder: Path, sampled: Mapping[str, Any], received: Mapping[str, Any]) -> Counter[str]:
-    """Count the rollouts that were sampled and not received, by what the ledger says of them."""
+    """Count the rollouts that were sampled but not received, by their entry in the ledger."""
     ledger = {line["rollout_id"]: f"{line['end']}: {line['reason']}" for line in lines(folder / "ledger.jsonl")}
     return Counter(ledger.get(name, "unknown") for name in sampled if name not in received)
 
 
 def judged(folder: Path, *, seconds: float) -> dict[str, Any]:
-    """Return what a seed's run has shown; `seconds` is how long it trained."""
+    """Return the results of a seed's run; `seconds` is the training time."""
     steps = list(lines(folder / "steps.jsonl"))
     before, after = (line["reward"] for line in lines(folder / "evals.jsonl"))
     largest = max(line["largest_difference"] for line in steps)

@@ -1,4 +1,4 @@
-"""The whole proof, by one command: teach the format, train by GRPO through Atropos, evaluate, for several seeds.
+"""Run the whole proof with one command: teach the format, train by GRPO through Atropos, evaluate, for several seeds.
 
 Writes `results.json`, `curve.svg` and, for each seed, the logs and data of every program. Exits with 1 when recorded
 log-probabilities are not the trained ones, the reward does not rise, or a token is lost.
@@ -28,7 +28,7 @@ _WRITTEN: Final = ("results.json", "curve.svg")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How long each part takes; the defaults are what is reported."""
+    """The length of each part; the README reports the defaults."""
 
     sft_steps: int
     steps: int
@@ -47,7 +47,7 @@ class SeedRun:
         self._api, self._server = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
 
     def play(self) -> dict[str, Any]:
-        """Teach, evaluate, train, evaluate; returns what it has shown."""
+        """Teach, evaluate, train, evaluate; returns the results."""
         taught = self._taught()
         with ExitStack() as stack:
             server = self._started(stack, "server", self._server, self._server_command())
@@ -120,7 +120,7 @@ def _picture(out: Path, results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cleared(out: Path) -> Path:
-    """Remove what an earlier run left, and nothing else."""
+    """Remove only the files of an earlier run."""
     for path in (*out.glob("seed-*"), out / "models"):
         shutil.rmtree(path, ignore_errors=True)
     for name in _WRITTEN:
@@ -129,7 +129,7 @@ def _cleared(out: Path) -> Path:
 
 
 def _played(out: Path, seeds: Sequence[int], plan: Plan) -> list[dict[str, Any]]:
-    """Play all seeds; after each, what is known so far is written."""
+    """Run all seeds; write the results so far after each."""
     results: list[dict[str, Any]] = []
     for seed in seeds:
         results.append(SeedRun(out / f"seed-{seed}", out / "models", seed, plan).play())
@@ -141,14 +141,14 @@ def _played(out: Path, seeds: Sequence[int], plan: Plan) -> list[dict[str, Any]]
 
 
 _SFT_STEPS: Final = 480
-"""After 220, one model of three still read its first file by luck, and reinforcement gave it a favourite one."""
+"""After 220 steps, one of three models still chose its first file by luck, and training made it prefer one file."""
 
 
 def options(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Read the command line; the defaults are the run that the README reports."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/tiny_rl"), help="what an earlier run left is removed")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="which seeds to play, in this order")
+    parser.add_argument("--out", type=Path, default=Path("runs/tiny_rl"), help="files of an earlier run are removed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the seeds to run, in this order")
     parser.add_argument("--sft-steps", type=int, default=_SFT_STEPS)
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--rate", type=float, default=3e-4)
@@ -159,7 +159,7 @@ def options(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run all seeds; returns 1 when one of them does not show what it must."""
+    """Run all seeds; returns 1 if one of them fails a check."""
     given = options()
     out, seeds, keep = _cleared(given.pop("out").absolute()), given.pop("seeds"), given.pop("write")
     try:
@@ -169,7 +169,7 @@ def main() -> int:
         return 1
     missed = [f"seed {result['seed']}: {name}" for result in results for name in _CHECKS if not result[name]]
     slow = [f"seed {result['seed']} trained for longer than expected" for result in results if not result["in_time"]]
-    verdict = "\n".join([*slow, "failed:", *missed] if missed else [*slow, "all seeds show all three"])
+    verdict = "\n".join([*slow, "failed:", *missed] if missed else [*slow, "all seeds pass all three checks"])
     sys.stdout.write(f"\n{table(results)}\n{verdict}\n")
     if keep:
         for name in _WRITTEN:

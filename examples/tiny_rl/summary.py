@@ -17,7 +17,7 @@ _HEAD: Final = (
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the results as Markdown, one line a seed."""
+    """Return the results as Markdown, one line per seed."""
     lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_cells(result)) for result in results)]
     return "\n".join(lines) + "\n"
 

@@ -26,12 +26,12 @@ THINGS: Final = (
     "coat", "ring", "ship", "tree", "bag", "chair", "clock", "desk",
 )  # fmt: skip
 _HELD_OUT: Final = (1, 2)
-"""How far the colour that a held-out task's file names is from the one asked about, in the seed's order of colours."""
+"""The distance between the requested colour and the one named by its file in held-out tasks, in the seed's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One question, the files it is about, and the answer."""
+    """A question, its files, and the answer."""
 
     id: str
     question: str
@@ -42,7 +42,7 @@ class Task:
 
 
 def tasks(split: Split, seed: int) -> Iterator[Task]:
-    """Yield tasks without end; a seed's held-out ones are chains that none of its training tasks has.
+    """Yield tasks forever; a seed's held-out tasks are chains that do not occur in its training tasks.
 
     Half of the training tasks are chains, and all of the held-out ones.
     """
@@ -60,7 +60,7 @@ def tasks(split: Split, seed: int) -> Iterator[Task]:
 
 
 def held_out_chains(seed: int) -> frozenset[tuple[str, str]]:
-    """Return the pairs of colours, asked about and named by its file, that only the held-out tasks have."""
+    """Return the pairs of colours (requested, and named by its file) that only held-out tasks have."""
     colours = list(COLOURS)
     random.Random(f"held-out-{seed}").shuffle(colours)  # noqa: S311 - as above
     return frozenset(
@@ -91,7 +91,7 @@ def reward(task: Task, answer: str) -> float:
 def demonstration(task: Task, chance: random.Random) -> list[Message]:
     """Return a rollout that shows the format, but mostly reads files at random.
 
-    It reads until it finds a code, as the tool would answer, and then answers that code, right or wrong.
+    It reads until it finds a code, and then answers with that code, right or wrong.
     """
     messages: list[Message] = [{"role": "user", "content": task.question}]
     wanted = task.path[0]
@@ -107,7 +107,7 @@ def demonstration(task: Task, chance: random.Random) -> list[Message]:
 
 _MOST_READ: Final = 3
 _ORACLE_SHARE: Final = 0.25
-"""How often a demonstration reads the right file on purpose; from nothing at all reinforcement finds it too slowly."""
+"""The share of demonstrations that read the right file on purpose; without any, training finds it too slowly."""
 
 
 def _call(path: str, number: int) -> Message:
@@ -121,7 +121,7 @@ def _answer(path: str, text: str, number: int) -> Message:
 
 
 def tool_answer(path: str, text: str) -> str:
-    """Write what `read_file` answers for a file of one line."""
+    """Write the result of `read_file` for a file of one line."""
     content = f"     1|{text.removesuffix(chr(10))}"
     fields = {"path": path, "content": content, "total_lines": 1, "truncated": False, "file_size": len(text)}
     return json.dumps(fields)

@@ -1,4 +1,4 @@
-"""Keeping what JAX has compiled, so that the processes of a run, and the next run, need not compile it again."""
+"""Cache JAX's compiled programs, so that the processes of a run, and the next run, need not compile them again."""
 
 from __future__ import annotations
 

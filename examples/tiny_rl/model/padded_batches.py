@@ -1,4 +1,4 @@
-"""Sequences of unequal length as arrays of few shapes, so that each is compiled once."""
+"""Pack sequences of unequal length into arrays of few shapes, so that each shape is compiled once."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from tiny_rl.model.transformer import Array
 
 WIDTHS: Final = (32, 64, 96, 128, 192, 256, 384, 512)
-"""The lengths that arrays may have."""
+"""The allowed lengths of arrays."""
 
 
 def width(length: int) -> int:
-    """Return the least allowed length that holds `length`."""
+    """Return the smallest allowed length of at least `length`."""
     for allowed in WIDTHS:
         if length <= allowed:
             return allowed
-    raise ValueError(f"at most {WIDTHS[-1]} tokens were wanted, found {length}")
+    raise ValueError(f"expected at most {WIDTHS[-1]} tokens, got {length}")
 
 
 def padded(rows: Sequence[Sequence[Any]], *, filler: float = 0) -> Array:
-    """Return rows as one array, filled up on the right."""
-    # Of all rows: an array of short names would cut the longer ones short.
+    """Return rows as one array, padded on the right."""
+    # The dtype of all rows: an array of short names would truncate longer ones.
     kind = np.result_type(*{np.asarray(row).dtype for row in rows})
     array = np.full((len(rows), width(max(map(len, rows)))), filler, kind)
     for index, row in enumerate(rows):

@@ -20,7 +20,8 @@ Caches = tuple[tuple[Array, Array], ...]
 class Sampling(NamedTuple):
     """How each row of a batch is sampled; arrays of one entry (or row) each.
 
-    `stop_ids` [batch, n] is padded with -1; `seeds` are 32 bits each; `limit` is the most tokens to sample.
+    `stop_ids` [batch, n] is padded with -1; `seeds` are 32 bits each; `limit` is the maximum number of tokens to
+    sample.
     """
 
     temperature: Array
@@ -31,7 +32,7 @@ class Sampling(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What was sampled: `ids`, raw `logprobs` and `ranks` [batch, new], of which the first `lengths` are real."""
+    """The sampled tokens: `ids`, raw `logprobs` and `ranks` [batch, new], of which the first `lengths` are real."""
 
     ids: Array
     logprobs: Array
@@ -112,9 +113,9 @@ def _draw(raw: Array, sampling: Sampling, step: Array) -> tuple[Array, Array, Ar
     normal = jax.nn.log_softmax(raw)
     heat = jnp.maximum(sampling.temperature, 1e-4)[:, None]
     narrows = jnp.any(sampling.top_p < 1)
-    # Sorting costs more than the rest of the draw; without top-p nothing is sorted.
+    # Sorting costs more than the rest of the draw, so nothing is sorted without top-p.
     allowed = jax.lax.cond(narrows, _nucleus, lambda scaled, _: scaled, normal / heat, sampling.top_p)
-    # Each row has randomness of its own, so that a seed draws the same tokens whoever else is in the batch.
+    # Each row has its own randomness, so a seed draws the same tokens whatever the batch contains.
     keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(sampling.seeds)
     noise = jax.vmap(lambda key: jax.random.gumbel(key, normal.shape[1:]))(keys)
     greedy = sampling.temperature <= 0
@@ -133,7 +134,7 @@ def _nucleus(scaled: Array, top_p: Array) -> Array:
 
 
 def _noted(now: _Progress, ids: Array, chosen: Array, ranks: Array) -> Sampled:
-    """Write one column of what was sampled; rows that have ended keep what they have."""
+    """Write one column of sampled tokens; finished rows stay unchanged."""
 
     def column(old: Array, values: Array) -> Array:
         return jax.lax.dynamic_update_slice_in_dim(old, values[:, None], now.step, axis=1)

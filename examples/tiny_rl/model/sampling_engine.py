@@ -1,4 +1,4 @@
-"""Samples for many requests at a time, in a thread of its own; weights change only between two batches."""
+"""Sample for many requests at a time, in a separate thread; weights change only between two batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tiny_rl.model.sampling import Sampled, Sampling, sample
 from tiny_rl.model.transformer import Params
 
 CONTEXT: Final = 512
-"""The most tokens of prompt and answer together."""
+"""The maximum number of tokens of prompt and answer together."""
 _ROWS: Final = (8, 32)
 MOST_STOPS: Final = 4
 # Requests of one group arrive within a few milliseconds; a batch of one costs nearly as much as one of eight.
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What was sampled for a job, with the weights of that name; nothing, if it was aborted before."""
+    """The tokens sampled for a job, with the name of the weights; empty if it was aborted before."""
 
     ids: Sequence[int] = ()
     logprobs: Sequence[float] = ()
@@ -50,7 +50,7 @@ class Result:
 
 
 class Engine:
-    """Batches jobs of like prompt length as they come. `close` ends the thread after the batch that is running."""
+    """Batches jobs of similar prompt length as they arrive. `close` ends the thread after the batch that is running."""
 
     def __init__(self, params: Params, version: str) -> None:
         self._params, self.version = params, version
@@ -62,13 +62,13 @@ class Engine:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Take a job; its `result` is set when it has been sampled."""
+        """Queue a job; its `result` is set when it has been sampled."""
         with self._wakeful:
             self._jobs.append(job)
             self._wakeful.notify()
 
     def update(self, params: Params, version: str) -> Future[None]:
-        """Take new weights as soon as no batch is running."""
+        """Switch to new weights as soon as no batch is running."""
         done: Future[None] = Future()
         with self._wakeful:
             if self._update is not None:
@@ -78,7 +78,7 @@ class Engine:
         return done
 
     def abort(self, request_ids: Sequence[str]) -> None:
-        """Give up jobs that wait; a batch that is running goes on, for its other rows."""
+        """Drop waiting jobs; a running batch continues for its other rows."""
         with self._wakeful:
             aborted = [job for job in self._jobs if job.request_id in request_ids]
             for job in aborted:
@@ -113,7 +113,7 @@ class Engine:
             done.set_result(None)
 
     def _taken(self) -> list[Job]:
-        """Take the oldest job and those that wait for a batch of the same shape."""
+        """Take the oldest job and the waiting jobs of the same shape."""
         with self._wakeful:
             if not self._jobs:
                 return []
@@ -161,7 +161,7 @@ def _result(found: Sampled, row: int, version: str) -> Result:
 
 
 def _no_sampling(size: int) -> Sampling:
-    """Return what rows of filling have: nothing is sampled for them."""
+    """Return a padding row, for which nothing is sampled."""
     return Sampling(
         temperature=np.ones(size, np.float32),
         top_p=np.ones(size, np.float32),
@@ -172,5 +172,5 @@ def _no_sampling(size: int) -> Sampling:
 
 
 def _shape(job: Job) -> tuple[int, int]:
-    """Return the width of prompts, and the room for new tokens, of the batch that a job belongs to."""
+    """Return the width of prompts and the number of new tokens of a job's batch."""
     return width(len(job.prompt)), width(job.limit)

@@ -1,7 +1,7 @@
-"""Serves a model over vLLM's token-level protocol: token ids in, sampled ids and their raw logprobs out.
+"""Serve a model over vLLM's token-level protocol: token ids in, sampled ids and their raw logprobs out.
 
-Beside vLLM's paths there is `POST /update_weights` with `{"path": FILE, "version": NAME}`, which answers when the next
-batch will be sampled with the new weights.
+In addition to vLLM's paths there is `POST /update_weights` with `{"path": FILE, "version": NAME}`, which responds once
+the next batch will use the new weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BadRequestError(Exception):
 
 
 class TokenServer:
-    """The HTTP side. `log`, if given, gets one line for every answer: what was asked, what was sampled."""
+    """The HTTP side. `log`, if given, gets one line per response: the request and the sampled tokens."""
 
     def __init__(self, engine: Engine, *, eos_ids: Sequence[int], seed: int = 0, log: IO[str] | None = None) -> None:
         self._engine = engine
@@ -78,7 +78,7 @@ class TokenServer:
             params = await asyncio.to_thread(model.load, Path(asked["path"]))
             version = str(asked["version"])
         except (KeyError, TypeError, OSError, ValueError) as error:
-            raise BadRequestError(f"path and version of a weight file were wanted: {error!r}") from error
+            raise BadRequestError(f"expected path and version of a weight file: {error!r}") from error
         await asyncio.wrap_future(self._engine.update(params, version))
         return web.json_response({"version": version})
 
@@ -109,7 +109,10 @@ class TokenServer:
         )
 
     def _seed(self, asked: int | None, rollout: str | None, length: int) -> int:
-        """Return the request's own seed; else one by rollout and turn, however requests arrive; else the next one."""
+        """Return the request's seed; else one by rollout and turn, independent of the order of requests.
+
+        Else the next one.
+        """
         if asked is not None:
             return asked
         if rollout is not None:
@@ -175,7 +178,7 @@ async def _object(request: web.Request) -> dict[str, Any]:
     except ValueError as error:
         raise BadRequestError(f"JSON decode error: {error}") from error
     if not isinstance(found, dict):
-        raise BadRequestError(f"a JSON object was wanted, found {type(found).__name__}")
+        raise BadRequestError(f"expected a JSON object, got {type(found).__name__}")
     return found
 
 
@@ -194,7 +197,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of the tokenizer, with weights in model.npz")
     parser.add_argument("--port", type=int, default=8900)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path, help="JSONL of everything that was sampled")
+    parser.add_argument("--log", type=Path, help="JSONL file for all sampled tokens")
     options = parser.parse_args()
     keep_compiled(options.folder.parent / "compiled")
     engine = Engine(model.load(options.folder / "model.npz"), "v0")

@@ -1,4 +1,4 @@
-"""A byte-level BPE trained on the task's own texts, written as a Hugging Face folder with a chat template."""
+"""Train a byte-level BPE on the task's texts, and write it as a Hugging Face folder with a chat template."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ TEMPLATE: Final = """\
 def train(texts: Iterable[str], words: Iterable[str]) -> Tokenizer:
     """Train a tokenizer on texts.
 
-    Digits, newlines and the given words stay apart; anything between them may become one token. Boilerplate such as the
-    head of a tool call is then a token or two, while every choice of the model is a token of its own.
+    Digits, newlines and the given words stay separate tokens; any text between them may become one token. Boilerplate
+    such as the head of a tool call is then a token or two, while every choice of the model is a separate token.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -73,7 +73,7 @@ def train(texts: Iterable[str], words: Iterable[str]) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    # The trainer does not know control tokens in a text: it would learn their spelling.
+    # The trainer does not recognise control tokens in a text: it would learn their spelling.
     tokenizer.train_from_iterator((part for text in texts for part in _between(text)), trainer)
     tokenizer.add_tokens(added[3:])
     return tokenizer
@@ -84,7 +84,7 @@ def _between(text: str) -> list[str]:
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the files that a model's folder on a hub has, besides the weights."""
+    """Write the files of a model's folder except the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
@@ -117,7 +117,7 @@ def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, A
     """Write a conversation as the chat template does."""
     import jinja2
 
-    # trim_blocks and lstrip_blocks are how every reader of such a template sets it up.
+    # Every reader of such a template sets trim_blocks and lstrip_blocks.
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - prompts are not HTML
     return environment.from_string(TEMPLATE).render(messages=messages, tools=tools)
 

@@ -24,7 +24,7 @@ MASKED: Final = -1e30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The size of a transformer; the default has 2.4 million parameters beside its vocabulary."""
+    """The size of a transformer; the default has 2.4 million parameters without the vocabulary."""
 
     vocabulary: int
     width: int = 256
@@ -62,7 +62,7 @@ def count(params: Params) -> int:
 
 
 def save(params: Params, path: Path) -> None:
-    """Write weights as `.npz`, in one step: a reader never sees half a file."""
+    """Write weights as `.npz` atomically: a reader never sees half a file."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
         np.savez(file, **_flat(params))
@@ -94,7 +94,7 @@ def _normalised(x: Array, scale: Array) -> Array:
 
 
 def _times(x: Array, matrix: Array) -> Array:
-    """Multiply along the last axis, in two dimensions: the gradient of the plain product takes 1.7 times as long."""
+    """Multiply along the last axis in two dimensions: the gradient of the plain product takes 1.7 times as long."""
     return (x.reshape(-1, x.shape[-1]) @ matrix).reshape(*x.shape[:-1], matrix.shape[1])
 
 
@@ -115,7 +115,7 @@ def projected(layer: Params, x: Array, positions: Array) -> tuple[Array, Array, 
 
 
 def mixed(layer: Params, x: Array, qkv: tuple[Array, Array, Array], visible: Array) -> Array:
-    """Attend and feed forward; `visible` [batch, queries, keys] says who sees whom."""
+    """Attend and feed forward; `visible` [batch, queries, keys] is the attention mask."""
     q, k, v = qkv
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[-1])
     weights = jax.nn.softmax(jnp.where(visible[:, None], scores, MASKED), axis=-1)
@@ -124,7 +124,7 @@ def mixed(layer: Params, x: Array, qkv: tuple[Array, Array, Array], visible: Arr
 
 
 def predicted(params: Params, x: Array) -> Array:
-    """Return the logits that the last layer's output stands for."""
+    """Return the logits of the last layer's output."""
     return _times(_normalised(x, params["norm"]), params["embedding"].T)
 
 

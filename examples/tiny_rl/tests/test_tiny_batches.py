@@ -8,7 +8,7 @@ from tiny_rl.model.padded_batches import padded
 
 
 def test_a_longer_name_behind_a_shorter_one_keeps_its_length():
-    """Cut to `v1`, it would have the data of step 10 checked against the weights of step 1."""
+    """Truncated to `v1`, the data of step 10 would be checked against the weights of step 1."""
     assert padded([["v9"], ["v10", ""]])[1, 0] == "v10"
 
 

@@ -1,4 +1,4 @@
-"""The environment against a server that only writes down what it is asked for."""
+"""The environment against a server that only records requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TASKS = 6
 
 
 class Server:
-    """Answers nothing but the end of a turn; with `waits_for_all`, the requests of an evaluation backwards."""
+    """Replies only with the end of a turn; with `waits_for_all`, to the requests of an evaluation in reverse order."""
 
     def __init__(self, stop_id, *, waits_for_all):
         self.seeds = {}
@@ -58,7 +58,7 @@ class Server:
 
 
 async def evaluated(folder, tmp_path, *, seed=0, waits_for_all=False):
-    """Evaluate once; returns the seed of each prompt's sampling, and what was noted."""
+    """Evaluate once; returns the sampling seed of each prompt, and the recorded results."""
     server = Server(tokenizer.stop_ids(folder)[0], waits_for_all=waits_for_all)
     app = web.Application()
     app.add_routes([web.get("/health", _healthy), web.post("/inference/v1/generate", server.generate)])

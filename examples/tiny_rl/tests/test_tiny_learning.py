@@ -44,7 +44,7 @@ def test_only_what_the_assistant_wrote_has_loss(coder):
 
 
 def group(rewards, versions=("v0",), weight=1.0):
-    """A group of sequences [prompt, sampled, sampled], the logprobs as the weights give them."""
+    """A group of sequences [prompt, sampled, sampled], with the logprobs of the weights."""
     tokens = [[3, 4, 5 + number, 6] for number in range(len(rewards))]
     logprobs = np.asarray(model.logprobs(PARAMS, jnp.array(tokens)))
     spans = [{"version": version, "start": 2, "end": 4} for version in versions]
@@ -132,7 +132,7 @@ def test_sequences_of_any_length_fit_into_arrays():
 
 
 class Wire:
-    """The API and the model's server as the trainer sees them; remembers what it was asked."""
+    """The API and the model's server as the trainer sees them; records the requests."""
 
     def __init__(self, batches):
         self.batches = list(batches)
@@ -157,7 +157,7 @@ def test_the_trainer_registers_takes_batches_and_hands_out_weights(tmp_path, mon
 
 
 def trained(tmp_path, monkeypatch, *batches, rate=1e-4):
-    """Train on batches, one step each; returns what each step noted, and the last weights."""
+    """Train on batches, one step each; returns the records of each step, and the last weights."""
     monkeypatch.setattr("tiny_rl.training.trainer._ask", Wire(batches))
     trainer = Trainer(PARAMS, api="http://api", server="http://model", folder=tmp_path, steps=len(batches), rate=rate)
     tmp_path.mkdir(exist_ok=True)
@@ -168,7 +168,7 @@ def trained(tmp_path, monkeypatch, *batches, rate=1e-4):
 
 @pytest.mark.parametrize("flat", [1, 3, 7])
 def test_groups_without_differences_share_the_gradient_of_the_others(tmp_path, monkeypatch, flat):
-    """One group with differences among eight says less than eight: it must not move the weights as far."""
+    """One group with differences among eight carries less information than eight: it must move the weights less."""
     one, without = group([1.0, 0.0]), group([1.0, 1.0])
     (alone,), _ = trained(tmp_path / "alone", monkeypatch, [one])
     (beside,), _ = trained(tmp_path / "beside", monkeypatch, [one, *[without] * flat])

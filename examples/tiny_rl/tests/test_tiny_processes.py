@@ -19,7 +19,7 @@ def programs(tmp_path):
 
 @pytest.fixture
 def port():
-    """A port for a program of the test, which no other gets."""
+    """A port reserved for a program of the test."""
     with held_port() as number:
         yield number
 

@@ -12,7 +12,7 @@ STEP = {"largest_difference": 1e-6, "unknown_tokens": 0, "trained_tokens": 3, "r
 
 @pytest.fixture
 def run(tmp_path):
-    """What a perfect run leaves: one rollout of two turns that was trained on, and one that was not received."""
+    """The files of a perfect run: one rollout of two turns that was trained on, and one that was not received."""
     exchange = {"rollout_id": "ro_a", "request_id": "1", "prompt_ids": [1, 2], "ids": [3, 4], "logprobs": [-1.0, -2.0]}
     later = {**exchange, "prompt_ids": [1, 2, 3, 4, 5], "ids": [6], "logprobs": [-3.0]}
     files: dict[str, list] = {

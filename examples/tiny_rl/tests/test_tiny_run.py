@@ -1,4 +1,4 @@
-"""The command line of the example: which seeds it plays, and that the committed figures are of its defaults."""
+"""The command line of the example: which seeds it runs, and that the committed figures are those of its defaults."""
 
 from __future__ import annotations
 

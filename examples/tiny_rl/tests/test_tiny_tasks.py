@@ -29,14 +29,14 @@ def test_held_out_tasks_are_chains_of_files_that_no_training_task_has(seed):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_file_of_a_training_task_shows_a_held_out_chain(seed):
-    """A demonstration reads at random; it cannot read what is nowhere."""
+    """A demonstration reads at random; it cannot read missing files."""
     held_out = {(f"{first}.txt", f"see {then}\n") for first, then in held_out_chains(seed)}
     assert all(held_out.isdisjoint(task.files.items()) for task in drawn("train", seed))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_held_out_tasks_need_every_part_of_what_training_tasks_teach(seed):
-    """Each colour is asked about, and named by a file, on both sides; only the pair is new."""
+    """Each colour is requested, and named by a file, in both sets; only the pairs are new."""
     for split in ("train", "test"):
         firsts, seconds = zip(*chains(split, seed), strict=True)
         assert set(firsts) == set(seconds) == {f"{colour}.txt" for colour in COLOURS}
@@ -46,7 +46,7 @@ def test_held_out_tasks_need_every_part_of_what_training_tasks_teach(seed):
 
 @pytest.mark.parametrize("guess", ["the colour's own file", "the most common answer", "the file that training named"])
 def test_a_held_out_task_is_not_solved_without_reading_both_files(guess):
-    """The share of the held-out tasks that each short cut solves is no more than luck."""
+    """No shortcut solves more of the held-out tasks than chance."""
     trained = dict(sorted(chains("train", 0)))
     solved = 0
     for task in drawn("test"):

@@ -1,4 +1,4 @@
-"""The loss of GRPO, and the check that what is trained on is what was sampled."""
+"""The loss of GRPO, and the check that the trained tokens are the sampled ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CLIP_HIGH: Final = 0.28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """One sequence as the API handed it over; the lists have the same length."""
+    """One sequence as the API returned it; the lists have the same length."""
 
     tokens: Sequence[int]
     trained: Sequence[bool]
     recorded: Sequence[float]
     advantage: float
     versions: Sequence[str]
-    """The weights that sampled each token; "" where none did."""
+    """The weights that sampled each token; "" if it was not sampled."""
     rollout_id: str = ""
 
 
@@ -40,13 +40,13 @@ def sequences(groups: Sequence[Mapping[str, Any]]) -> list[Trained]:
 
 
 class KindOfLogprobError(Exception):
-    """The recorded log-probabilities are not those that the weights alone give, so they cannot be checked."""
+    """The recorded log-probabilities are not the weights' raw ones, so they cannot be checked."""
 
 
 def _of_group(group: Mapping[str, Any]) -> Iterator[Trained]:
     kind = group["generation_params"]
     if (kind["logprobs_mode"], kind["temperature"]) != ("raw", 1.0):
-        raise KindOfLogprobError(f"raw logprobs at temperature 1 were wanted, found {kind}")
+        raise KindOfLogprobError(f"expected raw logprobs at temperature 1, got {kind}")
     scores = np.asarray(group["scores"])
     advantages = (scores - scores.mean()) / (scores.std() + 1e-4)
     for index, tokens in enumerate(group["tokens"]):
@@ -66,7 +66,7 @@ def _of_group(group: Mapping[str, Any]) -> Iterator[Trained]:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Up to `ROWS` sequences of like length, filled up with empty rows."""
+    """Up to `ROWS` sequences of similar length, padded with empty rows."""
 
     tokens: Array
     trained: Array
@@ -116,8 +116,8 @@ def step(
 ) -> tuple[Params, optimizer.Moments, float]:
     """Take one step on a batch, every trained token counting the same; returns the gradient's norm, too.
 
-    `tokens` is how many trained ones the gradient is shared among, those of sequences left out of the batch included:
-    where one group of eight still has differences, it must not move the weights as far as eight would.
+    `tokens` is the number of trained tokens over which the gradient is averaged, including those of sequences left out
+    of the batch: if only one group of eight has differences, it must move the weights less than eight would.
     """
     gradients = None
     for part in batch:
@@ -134,13 +134,13 @@ def step(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How recomputed log-probabilities agree with the recorded ones."""
+    """The agreement of recomputed log-probabilities with the recorded ones."""
 
     tokens: int = 0
     largest: float = 0.0
     total: float = 0.0
     unknown: int = 0
-    """Trained tokens of weights that are not kept, or not named: nothing can be said of them."""
+    """Trained tokens of weights that are not kept or not named; they cannot be checked."""
 
     def __add__(self, other: Agreement) -> Agreement:
         return Agreement(

@@ -15,7 +15,7 @@ _EPSILON: Final = 1e-8
 
 
 class Moments(NamedTuple):
-    """Adam's running means, and how many steps they have seen."""
+    """Adam's running means, and the number of steps so far."""
 
     first: Params
     second: Params
@@ -31,7 +31,7 @@ def start(params: Params) -> Moments:
 def step(
     params: Params, gradients: Params, moments: Moments, rate: Array, largest: float = 1.0
 ) -> tuple[Params, Moments, Array]:
-    """Take one step against gradients, of which the norm is cut at `largest`; returns the norm before the cut, too."""
+    """Take one step against gradients, clipped to the norm `largest`; also returns the norm before clipping."""
     norm = jnp.sqrt(sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(gradients)))
     scale = jnp.minimum(1.0, largest / (norm + 1e-9))
     gradients = jax.tree.map(lambda leaf: leaf * scale, gradients)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TOOLS: Final = ({"type": "function", "function": {"name": "read_file"}},)
 _ASSISTANT: Final = re.compile(r"(?<=<\|im_start\|>assistant\n).*?<\|im_end\|>", re.DOTALL)
 _POOL: Final = 16
-"""Batches that are drawn together and sorted by length, so that little is padding."""
+"""The number of batches drawn together and sorted by length, to reduce padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,13 @@ class Example:
 
 
 def texts(seed: int) -> Iterator[str]:
-    """Yield demonstrations of training tasks without end, as the chat template writes them."""
+    """Yield demonstrations of training tasks forever, as the chat template writes them."""
     chance = random.Random(f"sft-{seed}")  # noqa: S311 - reproducible examples, nothing to guard
     return (tokenizer.render(demonstration(task, chance), TOOLS) for task in tasks("train", seed))
 
 
 def encoded(coder: Tokenizer, text: str) -> Example:
-    """Encode a conversation; what an assistant wrote has loss, its closing token included."""
+    """Encode a conversation; the assistant's tokens have loss, including its closing token."""
     encoding = coder.encode(text.removesuffix("\n"))
     spans = [match.span() for match in _ASSISTANT.finditer(text)]
     trained = [any(start <= first and last <= end for start, end in spans) for first, last in encoding.offsets]
@@ -58,7 +58,7 @@ def encoded(coder: Tokenizer, text: str) -> Example:
 
 
 def batches(examples: Iterable[Example], size: int, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Yield tokens and loss weights [size, time], with examples of like length together."""
+    """Yield tokens and loss weights [size, time], with examples of similar length together."""
     source = iter(examples)
     chance = random.Random(seed)  # noqa: S311 - reproducible order, nothing to guard
     while pool := sorted(islice(source, size * _POOL), key=lambda example: len(example.ids)):

@@ -1,4 +1,4 @@
-"""A small GRPO trainer that knows Atropos' HTTP API, the place for weights, and nothing of environments."""
+"""A small GRPO trainer that uses only Atropos' HTTP API and a folder for weights, and no environments."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from tiny_rl.model.transformer import Params
 from tiny_rl.training import grpo, optimizer
 
 _KEPT: Final = 16
-"""Versions of the weights to check data against; data that is older is not trained on."""
+"""The number of versions of the weights to check data against; older data is not trained on."""
 _WARM: Final = 10
-"""Steps until the full rate: Adam's first ones are as long for noise as for a signal, and one model forgot to copy."""
+"""Warm-up steps until the full rate: Adam's first steps are as long for noise as for a signal, and one model forgot how
+to copy.
+"""
 _PAUSE: Final = 0.05
 _PATIENCE: Final = 600.0
 
 
 class Trainer:
-    """Takes batches, makes steps, hands out weights. `folder` gets the weights and `steps.jsonl`, `data.jsonl`."""
+    """Takes batches, makes steps, publishes weights. `folder` gets the weights and `steps.jsonl`, `data.jsonl`."""
 
     def __init__(self, params: Params, *, api: str, server: str, folder: Path, steps: int, rate: float) -> None:
         self._params, self._moments = params, optimizer.start(params)
@@ -55,13 +57,13 @@ class Trainer:
             if groups:
                 return list(groups)
             time.sleep(_PAUSE)
-        raise TimeoutError(f"{self._api} had no batch for {_PATIENCE:.0f} s; look whether an environment serves it")
+        raise TimeoutError(f"{self._api} had no batch for {_PATIENCE:.0f} s; check whether an environment serves it")
 
     def _train(self, groups: Sequence[Mapping[str, Any]], version: str) -> dict[str, Any]:
         rows = grpo.sequences(groups)
         batch = grpo.arrays(rows)
         found = grpo.agreement(batch, dict(self._kept))
-        # What does not move the weights need not be computed: all rollouts of its group scored the same.
+        # Groups with equal scores do not move the weights, so they need not be computed.
         useful = grpo.arrays([row for row in rows if row.advantage])
         rate = self._rate * min(1.0, int(version[1:]) / _WARM)
         tokens = grpo.count(batch)
@@ -87,7 +89,7 @@ class Trainer:
         model.save(self._params, path)
         self._kept.append((version, self._params))
         _ask(f"{self._server}/update_weights", {"path": str(path.absolute()), "version": version})
-        # A server has read what it was told of; the last one stays for who comes later.
+        # The server has already read the older files; the last one stays for later readers.
         (path.parent / f"v{int(version[1:]) - 1}.npz").unlink(missing_ok=True)
 
     def _append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
