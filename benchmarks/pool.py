@@ -1,6 +1,6 @@
 """Measure the cost of a slot pool: `python -m benchmarks.pool` prints JSON, ratios of one run.
 
-- A free slot, taken and given back, with nobody and with 1,000 others in the queue of another kind of host.
+- Taking and releasing a free slot, with 0 and with 1,000 waiters for another kind of host.
 - 64 trajectories on 2 hosts of 8 slots: all finish, no slot is idle while one waits, and the time it takes beside what
   16 slots that were never idle would have needed.
 - A sandbox in a slot of a running host beside one with an agent to itself.

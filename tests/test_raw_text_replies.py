@@ -84,7 +84,7 @@ def test_the_parser_is_chosen_by_the_model_s_name(play):
 
 
 def test_a_malformed_call_is_answered_and_counted_and_no_final_answer(play):
-    """Issues vllm#47761 and predecessor 2.2: a call that could not be read passed for the answer."""
+    """Issues vllm#47761, and a defect of hermes-agent: a call that could not be read passed for the answer."""
     line, requests = play([BROKEN, WRITE, "done"], *named("hermes"))
     assert (line["reward"], line["counters"]["tool_parse_errors"]) == (1.0, 1)
     told = requests[1]["messages"][-1]

@@ -298,7 +298,7 @@ def test_output_without_characters_for_it_is_escaped(hermes, tasks, small_task):
 
 
 def test_a_run_begins_by_removing_what_killed_ones_left(hermes, tasks, small_task):
-    """predecessor 2.5 #4: what killed runs had left piled up until somebody looked."""
+    """A defect of hermes-agent: leftovers of killed runs piled up."""
     marker = hermes.folder / "called"
     os.mkfifo(marker)
     reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)

@@ -3,9 +3,9 @@
 Usage: python -m benchmarks.parsers.behaviours --write [--peers-python PATH] [--family NAME …]
        python -m benchmarks.parsers.behaviours --table
 
-`--write` asks hermes-parsers anew and writes behaviours.json beside this file. The peers are asked by the Python
-of an environment that has them; without `--peers-python` their results in that file are kept. `--table` prints the
-README's table from it. The messages are those of `cases`, in the wire formats of `wire_formats`.
+`--write` runs hermes-parsers again and writes behaviours.json beside this file. The peers run in the Python of an
+environment that has them; without `--peers-python` their results in that file are kept. `--table` prints the README's
+table from it. The messages are those of `cases`, in the wire formats of `wire_formats`.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _totals(results: Mapping[str, Any], engines: Sequence[str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="ask anew and write the results")
+    what.add_argument("--write", action="store_true", help="run again and write the results")
     what.add_argument("--table", action="store_true", help="print the README's table from the written results")
     parser.add_argument("--peers-python", type=Path, help="a Python with vLLM and SGLang; else their results are kept")
     parser.add_argument("--family", action="append", default=[], help="only this family, may be given again")

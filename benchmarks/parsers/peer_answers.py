@@ -4,9 +4,9 @@ Runs with the Python of an environment that has the peers (standard library and 
     python -m benchmarks.parsers.peer_answers --jobs JOBS.json --out RESULTS.json
 
 A job is {"peer", "family", "text" or "deltas", "tools", "reasoning", "time"}; its result has "content" and "calls"
-(name and arguments as text), or "error" (what the peer raised), or "missing" (why the peer could not be asked).
-"deltas" are lists of tokens: what one streamed piece brings. "time" measures for so many seconds instead, and gives
-"parse_s" (on a ready parser) and "request_s" (with building the parser, as the servers do for every request).
+(name and arguments as text), or "error" (what the peer raised), or "missing" (why the peer is not available). "deltas"
+are lists of tokens, one list per streamed piece. "time" measures for this many seconds instead, and gives "parse_s" (on
+a ready parser) and "request_s" (with building the parser, as the servers do for every request).
 """
 
 from __future__ import annotations

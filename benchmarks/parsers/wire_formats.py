@@ -1,8 +1,8 @@
 """How each family's models write tool calls: the wire formats the comparison's messages are built from.
 
-A `Wire` writes calls the way the family's chat template does. `tail` is the last mark of a message of calls,
-`closer` the mark that ends a call (to be hidden in a string), `opener` the one that begins one (to be mentioned in
-prose), `bad` a call no parser can read: closed, but with JSON that is none, or without a name where there is no JSON.
+A `Wire` writes calls the way the family's chat template does. `tail` is the last mark of a message of calls, `closer`
+the mark that ends a call (to be hidden in a string), `opener` the one that begins one (to be mentioned in prose), `bad`
+a call that no parser can read: closed, but with invalid JSON, or without a name if the format has no JSON.
 """
 
 from __future__ import annotations

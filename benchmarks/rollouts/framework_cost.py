@@ -1,7 +1,7 @@
 """Measure the cost per turn compared with a plain aiohttp loop, and 512 rollouts in flight; ratios within one run.
 
-Both sides talk to the same instant mock server, each in a process of its own, in turn; the best of several rounds
-counts. `python -m benchmarks.rollouts.framework_cost` prints JSON and exits 1 when a target is missed.
+Both sides talk to the same instant mock server, each in a separate process, in turn; the best of several rounds counts.
+`python -m benchmarks.rollouts.framework_cost` prints JSON and exits 1 when a target is missed.
 """
 
 from __future__ import annotations

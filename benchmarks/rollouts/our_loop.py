@@ -1,6 +1,6 @@
 """Our side of the comparison: the real scheduler, engine, client and recorder on the same requests.
 
-Prints one JSON object; run by `framework_cost` in a process of its own, so that CPU time and memory are this side's
+Prints one JSON object; run by `framework_cost` in a separate process, so that CPU time and memory are this side's
 alone.
 """
 

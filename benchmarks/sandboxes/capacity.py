@@ -97,7 +97,7 @@ async def measure(name: str, count: int, session: str) -> dict[str, float]:
 
 
 async def measure_all(count: int) -> dict[str, Any]:
-    """Measure every kind that can be had here."""
+    """Measure every kind that is available here."""
     PLACES["local slots"] = Place("local", "none", {"slots_per_agent": SLOTS})
     PLACES["docker pool"] = Place(
         "docker", "container+slot", {**PLACES["docker"].options, "slots_per_container": SLOTS}

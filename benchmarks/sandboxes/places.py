@@ -91,7 +91,7 @@ class Opened:
 
 @asynccontextmanager
 async def opened(name: str, session: str, *, count: int) -> AsyncIterator[Opened]:
-    """Open sandboxes of one kind with a backend of their own; raises what the backend raises."""
+    """Open sandboxes of one kind with a separate backend; raises the backend's errors."""
     place = _CROWD if name == "docker crowd" else PLACES[name]
     async with AsyncExitStack() as stack:
         leases = stack.enter_context(tempfile.TemporaryDirectory())

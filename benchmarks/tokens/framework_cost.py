@@ -1,6 +1,6 @@
 """Training data at token level: CPU per turn compared with plain loops, the start-up check of templates, and `process`.
 
-Every side talks to the same instant mock server, each in a process of its own, in turn; ratios of CPU time within one
+Every side talks to the same instant mock server, each in a separate process, in turn; ratios of CPU time within one
 run, the best of several rounds. `python -m benchmarks.tokens.framework_cost` prints JSON and exits 1 when a target is
 missed; `--write` keeps it in `framework_cost.json` and writes the README's table, `--table` only the latter.
 """

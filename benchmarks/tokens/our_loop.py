@@ -1,6 +1,6 @@
 """Our side at token level: the real scheduler, engine, token model, vLLM client and recorder on the mock's requests.
 
-Prints one JSON object; run by `framework_cost` in a process of its own.
+Prints one JSON object; run by `framework_cost` in a separate process.
 """
 
 from __future__ import annotations

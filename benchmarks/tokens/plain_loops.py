@@ -1,9 +1,9 @@
-"""The baselines at token level: the loop a person writes with aiohttp, which appends ids or renders everything anew.
+"""The baselines at token level: a simple aiohttp loop that appends ids or renders everything again.
 
 `append` keeps one list of ids, masks and logprobs, adds what the server sampled and the encoded result of the tool, and
 has the list serialised for each request; `bytes` keeps the serialised list as well and appends to that, as the
 framework does; `render` writes the whole conversation with the chat template and encodes it, every turn. All send the
-same ids as the framework. Prints one JSON object; run by `framework_cost` in a process of its own.
+same ids as the framework. Prints one JSON object; run by `framework_cost` in a separate process.
 """
 
 from __future__ import annotations

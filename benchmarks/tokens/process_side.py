@@ -1,6 +1,6 @@
 """One side of `process`: an environment whose rollouts call a tool that does nothing, on atroposlib or on ours.
 
-Prints one JSON object; run by `process_comparison` in a process of its own, with an environment that has atroposlib.
+Prints one JSON object; run by `process_comparison` in a separate process, with an environment that has atroposlib.
 """
 
 from __future__ import annotations

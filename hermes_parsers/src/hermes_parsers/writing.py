@@ -32,7 +32,7 @@ def dumps(value: Any) -> str:
 
 
 def _write(value: Any) -> str:
-    """Write common values without the encoder, which the library creates anew for each value."""
+    """Write common values without the encoder, which the library creates again for each value."""
     kind = type(value)
     if kind is str:
         return encode_basestring(value)

@@ -126,7 +126,7 @@ class TestChannels(ParserSuite):
         blocks = [f"<|to|>tool.{name} json<|text|>{json.dumps(arguments)}<|call|>" for name, arguments in calls]
         return content + "<|turn|>model".join(blocks)
 
-    @pytest.mark.xfail(strict=True, reason="content has marks of its own, and is written with them")
+    @pytest.mark.xfail(strict=True, reason="content has its own marks, and is written with them")
     def test_a_rendered_answer_is_its_text(self, parser):
         assert parser.render({"role": "assistant", "content": "That was all."}) == "That was all."
 

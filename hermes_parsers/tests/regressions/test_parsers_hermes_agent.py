@@ -229,7 +229,9 @@ ROUND_TRIPS = [
 
 @pytest.mark.parametrize(("name", "text"), ROUND_TRIPS)
 def test_what_was_read_is_written_back_byte_for_byte(name, text):
-    """hermes-agent: there was no way back, so prompts of later turns no longer began with what was sampled."""
+    """hermes-agent: messages could not be written back, so prompts of later turns did not begin with the sampled
+    tokens.
+    """
     assert get_parser(name).render(read(name, text)) == text
 
 

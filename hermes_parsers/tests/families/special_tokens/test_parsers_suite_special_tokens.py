@@ -39,7 +39,7 @@ class TestMistralArray(ParserSuite):
     lacks = MappingProxyType(
         {
             "separate_calls": "the calls are items of one list",
-            "end_mark": "the list's bracket is no mark",
+            "end_mark": "the list's bracket is not a mark",
             "block_marks": "no mark ends the list",
         }
     )
@@ -110,7 +110,7 @@ class TestHarmony(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "gpt-oss"
     reasoning_tags = "<|channel|>analysis<|message|>", "<|end|>"
     block_marks = (("<|channel|>commentary to=functions.now <|constrain|>json<|message|>", "<|call|>"),)
-    lacks = MappingProxyType({"reasoning": "a call is a message of its own, so that none stands in another"})
+    lacks = MappingProxyType({"reasoning": "a call is a separate message, so none is inside another"})
 
     def wire(self, calls, content=""):
         preamble = [f"<|channel|>commentary<|message|>{content}<|end|>"] if content else []
@@ -163,7 +163,7 @@ class TestInkling(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "inkling"
     reasoning_tags = ("<|content_thinking|>", "<|end_message|>")
     block_marks = (("now<|content_invoke_tool_json|>", "<|end_message|>"),)
-    lacks: ClassVar = {"reasoning": "a call is a message of its own, so that none stands in another"}
+    lacks: ClassVar = {"reasoning": "a call is a separate message, so none is inside another"}
 
     def wire(self, calls, content=""):
         blocks = [self.answer(content)] if content else []

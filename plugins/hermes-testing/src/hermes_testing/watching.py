@@ -150,7 +150,7 @@ async def begin(sandbox: Sandbox, command: str, *, seconds: float = 60.0) -> asy
     return call
 
 
-class TooSoon(AssertionError):  # noqa: N818 - it says what has happened; nobody has made an error
+class TooSoon(AssertionError):  # noqa: N818 - it reports an event, not an error
     """A time limit expired before a step that the test needs: the machine is slow, and there is no verdict."""
 
     @classmethod

@@ -87,7 +87,7 @@ class JsonBody:
         return draft
 
     def _close(self, scan: Scan, draft: Draft, at: int, captures: Mapping[str, str]) -> Wait:
-        """Find the closing behind a complete body that begins at `at`, and add the draft."""
+        """Find the closing after a complete body that begins at `at`, and add the draft."""
         if self._closing is None:
             scan.drafts.append(draft)
             return draft.end

@@ -1,7 +1,7 @@
 """The regular expressions of a template, parsed into a tree of constructs that can be matched without backtracking.
 
 Supported is what real templates use: literals, classes, groups, alternatives, greedy and lazy repeats, the anchors of
-the text's ends, and a lookahead (which `template` gives a meaning of its own). The dialect is Python's with DOTALL, as
+the text's ends, and a lookahead (to which `template` gives a special meaning). The dialect is Python's with DOTALL, as
 `transformers` compiles them. Everything else is refused: backreferences and lookarounds need backtracking, and for
 unknown constructs linear time cannot be guaranteed.
 """

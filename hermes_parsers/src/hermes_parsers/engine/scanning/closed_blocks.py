@@ -77,7 +77,7 @@ class ClosedBlocks:
         return after if (yield from sees(scan, opener, after)) else -1
 
     def is_left(self, scan: Scan, start: int, end: int) -> bool:
-        """Whether `leave` has nothing to do behind a block of calls, in text that has ended."""
+        """Whether `leave` has nothing to do after a block of calls, in text that has ended."""
         closing, _ = self._closing(scan.text, start)
         return not closing or (scan.text.endswith(closing, 0, end) and self._follows(scan.text, end) is None)
 

@@ -89,7 +89,7 @@ class ListScan(Scan):
 
 
 class ListStream(ScanStream):
-    """The driver of formats whose lists are told from code by the text around them."""
+    """The driver of formats in which the text around a list distinguishes it from code."""
 
     own_blocks: ClassVar[bool] = True
 

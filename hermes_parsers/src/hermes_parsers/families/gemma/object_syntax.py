@@ -135,7 +135,7 @@ class ObjectReader(LiteralReader):
         return items, at + 1
 
     def _member_name(self, start: int) -> tuple[str, int]:
-        """Return the key at `start` and the place of its value; an equals sign may stand for the colon."""
+        """Return the key at `start` and the place of its value; an equals sign may replace the colon."""
         key, at = self._key(start)
         at = self._skip_space(at)
         if self._peek(at) != ":":

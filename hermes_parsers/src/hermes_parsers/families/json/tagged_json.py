@@ -151,7 +151,7 @@ class TaggedJsonParser(ScanningParser):
         return (yield from self._close(scan, draft, at, closer))
 
     def _close(self, scan: Scan, draft: Draft, at: int, closer: str) -> Wait:
-        """Find the closing mark behind a complete body that begins at `at`, and add the draft."""
+        """Find the closing mark after a complete body that begins at `at`, and add the draft."""
         after = (yield from skip_space(scan, draft.end)) if closer else draft.end
         while closer and after == len(scan.text) and not scan.final:
             yield ""

@@ -184,7 +184,7 @@ class HarmonyStream(ScanStream):
         return is_outside and _end_of_space(self._scan.text, start) >= end
 
     def _frame(self, start: int, end: int) -> None:
-        """Add framing to the reasoning or the call before it, or as a segment of its own."""
+        """Add framing to the reasoning or the call before it, or as a separate segment."""
         if self._spans and self._spans[-1].kind != "text":
             self._spans[-1].end = self._base + end
         else:
