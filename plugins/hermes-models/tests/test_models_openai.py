@@ -21,7 +21,7 @@ from hermes_core.contracts.errors import (
     ModelUnreachableError,
 )
 from hermes_core.contracts.model import ModelClient, ToolSchemas
-from hermes_testing.servers import nobody
+from hermes_testing.servers import unreachable_url
 from hermes_testing.watching import TooSoon, with_more_time
 
 KEY = "sk-very-secret-0123456789"
@@ -370,7 +370,7 @@ async def test_something_that_speaks_no_http_is_said_without_the_urls_secrets(co
 
 
 async def test_nobody_at_the_address_is_said_with_address_and_hint(connect):
-    async with nobody() as url:
+    async with unreachable_url() as url:
         client = connect(base_url=url, max_retries=2)
         with pytest.raises(ModelUnreachableError, match="gave up after 3 attempts") as caught:
             await client.chat(ask())

@@ -20,7 +20,7 @@ from hermes_core.contracts.errors import (
 from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.http_errors import of_transport
 from hermes_models.clients.openai import OpenAIChatClient
-from hermes_testing.servers import nobody
+from hermes_testing.servers import unreachable_url
 
 KEY = "sk-very-secret-0123456789"
 
@@ -138,7 +138,7 @@ async def test_the_check_reports_what_a_run_would_stumble_over(server, connect, 
 
 
 async def test_a_refused_connection_stays_an_error(connect):
-    async with nobody() as url:
+    async with unreachable_url() as url:
         with pytest.raises(ModelUnreachableError):
             await connect(base_url=url).check()
 

@@ -34,11 +34,11 @@ class ParsersCommand:
         """Run the subcommand."""
         registry = _load(getattr(arguments, "plugin_settings", None))
         if arguments.action == "detect":
-            from hermes_parsers.cli.detecting import run_detect
+            from hermes_parsers.cli.detect import run_detect
 
             return run_detect(arguments, registry)
         if arguments.action == "try":
-            from hermes_parsers.cli.trying import run_try
+            from hermes_parsers.cli.try_parser import run_try
 
             return run_try(arguments, registry)
         return _list(registry, as_json=arguments.json)

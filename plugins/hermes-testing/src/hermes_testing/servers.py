@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["FixedAnswerServer", "answer", "closed_port", "held_port", "nobody", "serving"]
+__all__ = ["FixedAnswerServer", "answer", "closed_port", "held_port", "serving", "unreachable_url"]
 
 _LENGTH: Final = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
 
@@ -86,7 +86,7 @@ def held_port() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def nobody(host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def unreachable_url(host: str = "127.0.0.1") -> AsyncIterator[str]:
     """Reserve a port without a listener on an address of this machine; yields the URL."""
     with closed_port(host) as port:
         yield f"http://{host}:{port}/v1"

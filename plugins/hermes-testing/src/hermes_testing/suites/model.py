@@ -32,7 +32,7 @@ from hermes_core.contracts.tokens import ModelSession, RecordingModel
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import ModelSpec
 from hermes_core.tooling import select_tools
-from hermes_testing.servers import answer, nobody, serving
+from hermes_testing.servers import answer, serving, unreachable_url
 from hermes_testing.suites.base import ComponentSuite
 from hermes_testing.watching import longest_stall
 
@@ -189,7 +189,7 @@ class ModelSuite(ComponentSuite):
     ) -> None:
         """From `check` as from `chat`, and in time."""
         self._needs_server(spec)
-        async with nobody() as url, self._open(registry, dataclasses.replace(settings, address=url)) as client:
+        async with unreachable_url() as url, self._open(registry, dataclasses.replace(settings, address=url)) as client:
             await self._fails(client.check())
             await self._fails(self._ask(client))
 

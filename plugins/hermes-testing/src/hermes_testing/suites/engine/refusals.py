@@ -11,7 +11,7 @@ import pytest
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_testing.engine_parts import RAISES
 from hermes_testing.model_server import say
-from hermes_testing.servers import nobody
+from hermes_testing.servers import unreachable_url
 from hermes_testing.suites.engine.base import Bench, EngineBase, in_the_background, script
 
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -35,7 +35,7 @@ class Refusals(EngineBase):
         """Unknown components, refused isolation, a missing model; no rollout runs, and closing works."""
         bench.tasks([script("t", say("answer"))])
         engine = self.make(bench.registry)
-        async with nobody(self.model_host) as url:
+        async with unreachable_url(self.model_host) as url:
             nowhere: tuple[dict[str, Any], str] = ({"model": url}, urlsplit(url).netloc)
             values, named = {**_WRONG, "model": nowhere}[what]
             try:
