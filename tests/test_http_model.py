@@ -167,7 +167,7 @@ def test_a_server_that_answers_nothing_else_gives_no_reward(hermes, tasks, small
         result = run(hermes, tasks, small_task, url, "--model-retries", "0")
     outcome = rollouts()[0]
     assert (result.returncode, outcome["reward"], outcome["disposition"]) == (1, None, "drop")
-    assert "of 0 sampled tokens" in outcome["failure"]["message"]
+    assert "and 0 sampled tokens" in outcome["failure"]["message"]
 
 
 @pytest.mark.parametrize(("content", "tokens"), [("", 1), (None, 1), ("\n\n", 2)])

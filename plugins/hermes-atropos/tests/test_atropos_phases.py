@@ -181,7 +181,7 @@ async def test_a_refused_request_is_sent_once_and_its_reason_is_the_rollouts(fol
 async def test_an_unknown_model_name_is_found_before_the_first_rollout(folder, tmp_path):
     async with serving_answers() as served:
         env = env_for(served.url.removesuffix("/v1"), folder, tmp_path, model_name="other")
-        with pytest.raises(ModelRequestError, match="has no model 'other'"):
+        with pytest.raises(ModelRequestError, match="to list the model 'other'"):
             await env.process_manager()
         assert served.chats == []
 

@@ -91,7 +91,7 @@ EXAMPLE = (
 )
 
 
-async def test_assistant_messages_of_the_task_itself_are_no_turns_that_were_taken():
+async def test_assistant_messages_of_the_task_itself_do_not_count_as_turns():
     calls, _ = await play(OracleModel([task(messages=EXAMPLE)], mistake_rate=0), EXAMPLE)
     assert decoded(calls) == RIGHT
 
@@ -107,7 +107,7 @@ async def test_a_system_prompt_of_the_run_does_not_hide_the_task():
     assert decoded(calls) == RIGHT
 
 
-async def test_tasks_with_the_same_first_message_are_told_apart_by_the_others():
+async def test_tasks_with_the_same_first_message_are_distinguished_by_the_others():
     short, long = task("short", solution=()), task("long", messages=EXAMPLE)
     oracle = OracleModel([short, long], mistake_rate=0)
     assert decoded((await play(oracle, EXAMPLE))[0]) == RIGHT
@@ -136,7 +136,7 @@ async def test_two_tasks_with_one_prompt_and_two_solutions_are_an_error_that_nam
     assert decoded((await play(same, task().messages))[0]) == RIGHT
 
 
-async def test_an_unknown_conversation_is_an_error_that_asks_for_the_task_file():
+async def test_an_unknown_conversation_is_an_error_whose_hint_is_the_task_file():
     with pytest.raises(ModelRequestError, match="--tasks FILE"):
         await play(OracleModel([task()]), [{"role": "user", "content": "Who are you?"}])
 

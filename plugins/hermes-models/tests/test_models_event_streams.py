@@ -1,4 +1,4 @@
-"""Servers that stream whatever is asked, or refuse to answer otherwise, and streams that are broken or hostile."""
+"""Servers that always stream or refuse anything else, and streams that are broken or hostile."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ CALLS = {
     "in pieces without an index": [first(None, '{"n"'), piece(None, ": 1}"), second(None, "{}")],
     "with the name in every piece": [first(0, '{"n": '), first(0, "1}"), second(1, "{}")],
     "with new ids for pieces without a name": [first(0, '{"n": '), piece(0, "1}", id="x"), second(1, "{}")],
-    "with arguments that are no text": [first(0, {"n": 1}), second(1, None)],
+    "with arguments that are not text": [first(0, {"n": 1}), second(1, None)],
 }
 
 
@@ -182,7 +182,7 @@ async def test_a_server_that_does_not_know_how_to_count_in_a_stream_is_not_asked
 
 
 @pytest.mark.parametrize("message", ["stream is not supported", "unknown field n", "upstream failed"])
-async def test_another_refusal_asks_for_no_stream(server, connect, message):
+async def test_another_refusal_does_not_lead_to_a_stream_request(server, connect, message):
     server.plays((400, {"error": {"message": message}}, {}))
     with pytest.raises(ModelRequestError):
         await connect().chat(ask())
@@ -210,14 +210,14 @@ CUT = {
 
 
 @pytest.mark.parametrize("items", CUT.values(), ids=CUT)
-async def test_a_stream_that_is_cut_is_the_servers_failure_and_no_answer(server, connect, items):
+async def test_a_stream_that_is_cut_is_the_servers_failure_and_not_an_answer(server, connect, items):
     server.plays((200, events(*items, done=False).rstrip(), HEADERS))
     with pytest.raises(ModelServerError, match="the stream ended"):
         await connect(max_retries=2).chat(ask())
     assert len(server.chats) == 3
 
 
-async def test_a_stream_whose_last_event_comes_before_the_replys_end_is_no_answer(server, connect):
+async def test_a_stream_that_ends_before_the_reply_does_is_not_an_answer(server, connect):
     server.plays(stream(chunk(content="the answer is 4")))
     with pytest.raises(ModelServerError, match="no event has a finish_reason"):
         await connect().chat(ask())
@@ -242,13 +242,16 @@ async def test_a_connection_that_breaks_within_a_stream_is_the_servers_failure(s
         ("data: {no json}", "an event of the stream is not JSON"),
         ("data: " + "[" * 100_000, "an event of the stream is not JSON"),
         ("data: 1" + "0" * 10_000, "an event of the stream is not JSON"),
-        *((value, "is none of a chat completion") for value in ([], 3, {"choices": 3}, {"choices": [3]})),
-        *((chunk("stop", tool_calls=value), "is none of a chat completion") for value in (3, [3], [{"function": 3}])),
-        ({"choices": [{"delta": [1], "finish_reason": "stop"}]}, "is none of a chat completion"),
+        *((value, "is not part of a chat completion") for value in ([], 3, {"choices": 3}, {"choices": [3]})),
+        *(
+            (chunk("stop", tool_calls=value), "is not part of a chat completion")
+            for value in (3, [3], [{"function": 3}])
+        ),
+        ({"choices": [{"delta": [1], "finish_reason": "stop"}]}, "is not part of a chat completion"),
     ],
     ids=lambda value: str(value)[:30],
 )
-async def test_events_that_are_none_are_no_answer(server, connect, item, found):
+async def test_invalid_events_are_not_an_answer(server, connect, item, found):
     server.plays(stream(chunk(content="4"), item, chunk("stop")))
     with pytest.raises(ModelReplyError, match=found) as caught:
         await connect().chat(ask())

@@ -1,4 +1,4 @@
-"""What may be typed after --model."""
+"""The values of --model."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ async def test_no_key_of_the_request_is_written_twice(server, connect):
 
 @pytest.mark.parametrize("text", ["naïve 日本語 🎈", "lone \ud83d half", "nul \x00 and \u2028", '"role":"assistant"'])
 async def test_any_text_survives_the_way_there_and_back(server, connect, text):
-    """What is no character at all (half a pair) becomes a replacement character, on both ways."""
+    """An unpaired surrogate becomes a replacement character, in requests and in answers."""
 
     async def echo(_request):
         return web.Response(body=json.dumps(completion(server.chats[-1][1]["messages"][0]["content"])).encode())
@@ -253,7 +253,7 @@ async def test_repetitions_stop_at_the_rollouts_own_deadline(server, connect):
         b"data: {}\n\n",
     ],
 )
-async def test_a_success_that_is_no_chat_completion_is_an_error_with_an_excerpt(server, connect, body):
+async def test_a_success_that_is_not_a_chat_completion_is_an_error_with_an_excerpt(server, connect, body):
     server.plays((200, body, {}))
     with pytest.raises(ModelReplyError) as caught:
         await connect().chat(ask())
@@ -283,7 +283,7 @@ async def test_a_server_that_hangs_is_a_timeout_and_is_not_asked_twice(limited):
         await asyncio.Event().wait()
 
     async def attempt(seconds):
-        # A server of its own: an earlier attempt's request may come to it late.
+        # A separate server: an earlier attempt's request may arrive late.
         async with serving_answers() as server, connecting(server) as connect:
             server.plays(hang)
             client = connect(timeout=seconds) if limited == "client" else connect()
@@ -356,7 +356,7 @@ async def test_an_answer_that_breaks_off_on_a_kept_connection_has_begun(server, 
     assert len(server.chats) == 2
 
 
-async def test_something_that_speaks_no_http_is_said_without_the_urls_secrets(connect):
+async def test_a_server_that_does_not_speak_http_is_reported_without_the_urls_secrets(connect):
     async def greet(_reader, writer):
         writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
         writer.close()
@@ -369,12 +369,12 @@ async def test_something_that_speaks_no_http_is_said_without_the_urls_secrets(co
     assert "t0ken" not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
 
 
-async def test_nobody_at_the_address_is_said_with_address_and_hint(connect):
+async def test_a_refused_connection_is_reported_with_address_and_hint(connect):
     async with unreachable_url() as url:
         client = connect(base_url=url, max_retries=2)
         with pytest.raises(ModelUnreachableError, match="gave up after 3 attempts") as caught:
             await client.chat(ask())
-        assert f"nobody answers at {url}: Connection refused" in str(caught.value)
+        assert f"no server answers at {url}: Connection refused" in str(caught.value)
         assert f"curl {url}/models" in str(caught.value)
         with pytest.raises(ModelUnreachableError):
             await client.check()
@@ -382,7 +382,7 @@ async def test_nobody_at_the_address_is_said_with_address_and_hint(connect):
 
 
 async def test_an_unknown_host_is_unreachable(connect):
-    with pytest.raises(ModelUnreachableError, match=r"nobody answers at http://no-such-host\.invalid/v1"):
+    with pytest.raises(ModelUnreachableError, match=r"no server answers at http://no-such-host\.invalid/v1"):
         await connect(base_url="http://no-such-host.invalid/v1", max_retries=0).chat(ask())
 
 
@@ -394,7 +394,7 @@ async def test_tls_to_a_plain_server_is_explained_and_not_repeated(server, conne
 
 
 async def test_cancelling_a_call_closes_its_connection_and_stays_a_cancellation(server, connect):
-    """Predecessor 2.3 #23: a cancellation was turned into a RuntimeError."""
+    """hermes-agent's defect 2.3 #23: a cancellation was turned into a RuntimeError."""
     arrived, left = asyncio.Event(), asyncio.Event()
 
     async def hang(_request):

@@ -1,4 +1,4 @@
-"""What the chat client finds before a run: the server's models, credentials, addresses and fields that cannot work."""
+"""Checks of the chat client before a run: the server's models, credentials, addresses and unusable fields."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def connect(server):
 
 
 async def test_the_check_lists_models_and_never_samples(server, connect):
-    """Peers' defect 19: the health check was a chat completion every second, for ever."""
+    """Peers' defect 19: the health check was a chat completion every second, without an end."""
     await connect().check()
     assert (server.lists, server.chats) == (1, [])
 
@@ -47,11 +47,11 @@ UNLISTED = [
     (web.Response(status=500, text="Internal Server Error"), "answered 500: Internal Server Error"),
     (web.Response(status=502, text="<p>Bad gateway"), "answered 502: <p>Bad gateway"),
     *((web.Response(status=status), f"answered {status}") for status in (400, 404, 405, 422, 429, 501, 503)),
-    (web.json_response({"data": []}), "answered an empty list"),
+    (web.json_response({"data": []}), "answered with an empty list"),
     (web.Response(text="<p>Welcome"), "its list of models is not JSON: <p>Welcome"),
     (web.Response(body=b""), "its list of models is not JSON: an empty body"),
-    *((web.json_response(body), "it is no list of models") for body in ({"models": ["x"]}, [], "x", None)),
-    (web.json_response({"data": [{"name": "x"}]}), "it is no list of models"),
+    *((web.json_response(body), "it is not a list of models") for body in ({"models": ["x"]}, [], "x", None)),
+    (web.json_response({"data": [{"name": "x"}]}), "it is not a list of models"),
 ]
 
 
@@ -90,13 +90,13 @@ async def test_the_names_servers_add_to_are_the_same_model(server, connect, list
 
 async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(server, connect):
     server.models = web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
-    with pytest.raises(ModelRequestError, match="it lists qwen, llama") as caught:
+    with pytest.raises(ModelRequestError, match="got qwen, llama") as caught:
         await connect().check()
     assert "--model-name qwen" in str(caught.value)
 
 
 async def test_a_model_that_the_server_does_not_list_is_asked_for_where_the_user_says_so(server, connect, caplog):
-    """LoRA adapters and models behind a proxy often stand in no list."""
+    """LoRA adapters and models behind a proxy are often not listed."""
     server.models = web.json_response({"data": [{"id": "qwen"}]})
     server.plays(completion())
     with pytest.raises(ModelRequestError, match="--allow-unlisted-model"):
@@ -123,7 +123,7 @@ async def test_a_client_without_a_models_name_takes_what_there_is(server, connec
 
 async def test_a_client_without_a_models_name_chooses_none_of_several(server, connect):
     server.models = web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
-    with pytest.raises(ModelRequestError, match="the name of one model was wanted; it lists qwen, llama"):
+    with pytest.raises(ModelRequestError, match="to list one model, got qwen, llama"):
         await connect(model_name="").check()
 
 
@@ -172,13 +172,13 @@ def test_a_connection_that_is_never_accepted_is_said_without_the_urls_secrets():
     raised = aiohttp.ConnectionTimeoutError(f"Connection timeout to host {address.chat}")
     error = of_transport(raised, address=address, seconds=1.0).error()
     assert type(error) is ModelUnreachableError
-    assert "nobody answers at http://h/v1: the connection was not accepted in time" in str(error)
+    assert "no server answers at http://h/v1: the connection was not accepted in time" in str(error)
     assert "t0ken" not in f"{error} {error.__cause__}"
 
 
 @pytest.mark.parametrize("key", ["", "  ", "two\nlines", "ключ"])
 def test_a_key_no_header_can_carry_is_refused_without_showing_it(key):
-    with pytest.raises(ConfigError, match="an API key was wanted") as caught:
+    with pytest.raises(ConfigError, match="expected an API key") as caught:
         OpenAIChatClient(base_url="http://h/v1", model_name="m", api_key=key)
     assert "lines" not in str(caught.value)
 

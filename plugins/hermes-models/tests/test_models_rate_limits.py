@@ -1,4 +1,4 @@
-"""Rate limits: every form in which a server says how long to wait, and fewer requests at a time meanwhile."""
+"""Rate limits: every form of a requested wait, and fewer requests at a time meanwhile."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NAMES = ["Retry-After", "retry-after-ms", "x-ratelimit-reset-tokens", "x-ratelim
     st.dictionaries(st.sampled_from(NAMES), st.text("0123456789.:-+TZ esmhJan;t=,", max_size=40) | st.text()),
     st.text("try again in 0123456789.smh,", max_size=200) | st.text(),
 )
-def test_whatever_a_server_writes_is_a_finite_number_of_seconds_or_none(headers, text):
+def test_any_header_text_gives_a_finite_number_of_seconds_or_none(headers, text):
     found = requested_wait(headers, text, NOON)
     assert found is None or (math.isfinite(found) and found >= 0)
 
@@ -101,14 +101,16 @@ async def test_a_limit_that_ends_within_the_patience_costs_no_call(server, conne
     assert len(server.chats) == 9
 
 
-async def test_refusals_for_the_rate_are_no_failures_that_use_up_the_repetitions(server, connect):
+async def test_rate_limit_refusals_do_not_use_up_the_retries(server, connect):
     refused, broken = (429, b"", {"Retry-After": "1"}), (500, b"", {})
     server.plays(refused, broken, refused, broken, refused, completion("after all"))
     assert (await connect(max_retries=2).chat(ask())).content == "after all"
 
 
 @pytest.mark.parametrize("wish", [{"Retry-After": "0"}, {}, {"Retry-After": "Fri, 15 Jan 2027 07:00:00 GMT"}])
-async def test_a_server_that_always_says_now_is_asked_less_and_less_often_and_not_for_ever(server, connect, wish):
+async def test_a_server_that_always_answers_now_is_called_less_and_less_often_and_not_without_end(
+    server, connect, wish
+):
     server.plays((429, b"", wish))
     client = connect(rate_limit_patience=120)
     with pytest.raises(ModelRateLimitError, match="gave up after"):
@@ -125,7 +127,7 @@ async def test_a_client_that_repeats_nothing_does_not_wait_either(server, connec
     assert (len(server.chats), client.pauses) == (1, [])
 
 
-async def test_while_one_waits_nobody_asks_and_then_half_as_many_at_a_time(server, connect):
+async def test_during_a_wait_no_request_goes_out_and_then_half_as_many_at_a_time(server, connect):
     ends, together, most = asyncio.Event(), [0], [0]
 
     async def refuse(_request):
@@ -175,12 +177,10 @@ async def paused(server, connect, seconds, **options):
 
 
 @pytest.mark.parametrize("seconds", [50, 0.05])
-async def test_a_rollout_whose_time_ends_before_its_turn_is_told_of_the_limit_by_nobody_but_us(
-    server, connect, seconds
-):
+async def test_a_rollout_that_runs_out_of_time_in_the_queue_gets_the_rate_limit_as_its_reason(server, connect, seconds):
     """The rollout's own timer took it for the model's time, which is judged."""
     client, first = await paused(server, connect, 100)
-    with pytest.raises(ModelRateLimitError, match="the time of the rollout ended before its turn"):
+    with pytest.raises(ModelRateLimitError, match="the time of the rollout ended before this request's turn"):
         async with asyncio.timeout(seconds):
             await client.chat(ask(timeout=seconds))
     first.cancel()
@@ -188,7 +188,7 @@ async def test_a_rollout_whose_time_ends_before_its_turn_is_told_of_the_limit_by
 
 
 @pytest.mark.parametrize("seconds", [5.0, 0.2, 0.001])
-async def test_nobody_is_told_of_a_limit_where_there_is_none(server, connect, seconds):
+async def test_no_rate_limit_is_reported_where_there_is_none(server, connect, seconds):
     """Calls in the last quarter of a second of their rollout were, and lost their reward."""
     server.plays(completion())
     assert (await connect().chat(ask(timeout=seconds))).content == "ok"
@@ -213,7 +213,7 @@ async def test_a_pause_of_hours_ends_every_call_at_once_and_not_the_refused_one_
     assert len(server.chats) == 1
 
 
-async def test_what_a_server_says_of_its_limits_beside_an_error_of_its_own_is_no_limit(server, connect):
+async def test_limits_in_the_headers_of_a_server_error_are_not_a_rate_limit(server, connect):
     headers = {"x-ratelimit-remaining-tokens": "9999", "x-ratelimit-reset-tokens": "8ms"}
     server.plays((500, b"retry in 5 s", headers))
     with pytest.raises(ModelServerError, match="gave up after 3 attempts"):
@@ -221,7 +221,7 @@ async def test_what_a_server_says_of_its_limits_beside_an_error_of_its_own_is_no
     assert len(server.chats) == 3
 
 
-async def test_turns_are_neither_lost_nor_doubled_whoever_is_cancelled():
+async def test_turns_are_neither_lost_nor_doubled_by_any_cancellation():
     async def wait(_seconds):
         await asyncio.sleep(0)
 

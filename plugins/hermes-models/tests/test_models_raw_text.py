@@ -75,7 +75,7 @@ async def test_without_tools_nothing_is_chosen(server, connect):
 @pytest.mark.parametrize(
     ("engine", "fields"), [("vllm-excluding", NONE), ("plain", {})], ids=["excluded", "a template without tools"]
 )
-async def test_tools_that_no_way_shows_are_said_before_the_run(server, connect, caplog, engine, fields):
+async def test_tools_that_no_field_shows_are_reported_before_the_run(server, connect, caplog, engine, fields):
     be(server, engine)
     client = connect(raw_text_sampling={})
     await client.check()
@@ -86,7 +86,7 @@ async def test_tools_that_no_way_shows_are_said_before_the_run(server, connect, 
     assert client.provenance["raw_text"] == {"fields": fields, "tools_in_prompt": False}
 
 
-async def test_a_server_that_counts_nothing_is_asked_as_any_other_and_that_is_said(server, connect, caplog):
+async def test_a_server_that_counts_nothing_gets_normal_requests_and_a_warning(server, connect, caplog):
     be(server, "uncounted")
     client = connect(raw_text_sampling={})
     await client.check()
@@ -122,7 +122,7 @@ async def test_a_probe_without_an_answer_leaves_requests_as_they_are(server, con
     server.plays((200, completion("") | {"usage": {"prompt_tokens": 9, "completion_tokens": 0}}, {}))
     client = connect(raw_text_sampling={}, max_retries=0)
     await client.check()
-    assert "could not be found out" in caplog.text
+    assert "could not determine whether" in caplog.text
     assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
 
 
@@ -131,7 +131,7 @@ async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(serve
     server.plays((400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}}, {}))
     client = connect(raw_text_sampling={})
     await client.check()
-    assert "could not be found out" in caplog.text
+    assert "could not determine whether" in caplog.text
     assert "Unsupported parameter" in caplog.text
     assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
 
@@ -157,11 +157,11 @@ async def test_a_vllm_that_parses_no_calls_says_what_to_type(server, connect):
     with pytest.raises(ModelRequestError) as caught:
         await connect().chat(ask(tools=TOOLS))
     assert "requires --enable-auto-tool-choice and --tool-call-parser" in caught.value.message
-    assert "let a parser read the calls here: --parser NAME" in caught.value.message
+    assert "parse the calls on the client side: --parser NAME" in caught.value.message
 
 
 @pytest.mark.parametrize(("parser", "requests"), [("hermes", 2), (None, 0)])
-async def test_raw_text_is_asked_for_where_the_run_names_a_parser(server, parser, requests):
+async def test_raw_text_is_requested_when_the_run_names_a_parser(server, parser, requests):
     be(server, "vllm")
     options = {"tool_call_parser": parser, "sampling": {"temperature": 1.0}}
     client = Chat().client(ModelSettings(address=server.url, model_name="m", options=options))

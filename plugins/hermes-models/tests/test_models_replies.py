@@ -79,12 +79,12 @@ def test_tool_calls_are_read_as_dictionaries_with_their_own_ids():
     ("given_arguments", "text"),
     [({"b": 1, "a": "é"}, '{"b":1,"a":"é"}'), (None, "{}"), ("not json", "not json"), ([1], "[1]")],
 )
-def test_arguments_that_are_no_text_are_serialised_and_text_is_left_alone(given_arguments, text):
+def test_arguments_that_are_not_text_are_serialised_and_text_is_left_alone(given_arguments, text):
     assert read({"tool_calls": [call(arguments=given_arguments)]}).tool_calls[0].arguments == text
 
 
 def test_missing_and_repeated_ids_are_replaced_by_short_stable_ones():
-    """Predecessor 2.3 #22: random ids went into the prompt and made it irreproducible."""
+    """hermes-agent's defect 2.3 #22: random ids went into the prompt and made it irreproducible."""
     message = {"tool_calls": [call(), call(id=""), call(id="x"), call(id="x"), call(id=7)]}
     first, again = read(message), read(message)
     assert [c.id for c in first.tool_calls] == ["call_0", "call_1", "x", "call_3", "call_4"]

@@ -1,4 +1,4 @@
-"""`hermes-core serve-model` as a process of its own."""
+"""`hermes-core serve-model` as a separate process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def tasks(tmp_path):
     return path
 
 
-async def test_the_oracle_plays_the_solutions_of_a_task_file_and_says_what_it_left_out(tasks):
+async def test_the_oracle_plays_the_solutions_of_a_task_file_and_reports_skipped_tasks(tasks):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MAIN, "oracle", "--tasks", str(tasks), "--mistake-rate", "0",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -81,11 +81,11 @@ async def test_the_oracle_plays_the_solutions_of_a_task_file_and_says_what_it_le
         process.send_signal(signal.SIGTERM)
         _, complaints = await process.communicate()
     assert reply.content == "it"
-    assert f"task left out: {tasks}:2: not JSON" in complaints.decode()
+    assert f"task skipped: {tasks}:2: not JSON" in complaints.decode()
     assert process.returncode == 0
 
 
-def test_without_the_package_that_reads_task_files_it_is_named(tasks):
+def test_a_missing_package_for_task_files_is_named(tasks):
     arguments = parse("oracle", "--tasks", str(tasks))
     arguments.plugin_settings = PluginSettings(allow=("hermes-models",))
     with pytest.raises(ConfigError, match=r"hermes-runner has it, and is .*; admit hermes-runner"):

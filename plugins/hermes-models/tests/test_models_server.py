@@ -131,10 +131,10 @@ async def test_errors_of_the_model_keep_their_meaning_over_http(raised, received
 
 
 @pytest.mark.parametrize("key", [None, "wrong", "sekret2"])
-async def test_a_key_is_asked_for(key):
+async def test_a_key_is_required(key):
     async with connected(NopModel(), server_key="sekret", api_key=key) as client:
         for call in (client.check(), play(client, rollout_id="r")):
-            with pytest.raises(ModelAuthError, match="a valid API key was wanted"):
+            with pytest.raises(ModelAuthError, match="expected a valid API key"):
                 await call
 
 
@@ -149,7 +149,7 @@ async def test_another_model_name_is_refused_with_the_right_one():
         client = OpenAIChatClient(base_url=url, model_name="gpt")
         with pytest.raises(ModelRequestError, match="--model-name nop"):
             await client.check()
-        with pytest.raises(ModelRequestError, match="there is 'nop'"):
+        with pytest.raises(ModelRequestError, match="expected the model 'nop'"):
             await play(client, rollout_id="r")
         await client.aclose()
 

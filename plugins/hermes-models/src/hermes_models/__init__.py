@@ -1,6 +1,6 @@
 """Model clients: OpenAI-compatible chat, and the models `oracle` and `nop`, which need no server.
 
-Clients of other servers are written with `HttpChannel` and what is around it, services with `serve_application` and
+To write a client for another server, use `HttpChannel` and its helpers; to write a service, use `serve_application` and
 `serve_until_stopped`.
 """
 

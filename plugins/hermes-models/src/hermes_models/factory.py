@@ -1,4 +1,4 @@
-"""From what the user types after `--model` to a model client."""
+"""Create a model client from the value of `--model`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def create_model(
     raw_text_sampling: Mapping[str, Any] | None = None,
     allow_unlisted_model: bool = False,
 ) -> ModelClient:
-    """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""
+    """Create a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server, without connecting."""
     if model == "oracle":
         from hermes_models.embedded.oracle import OracleModel
 
@@ -56,12 +56,12 @@ def create_model(
 
 
 def _unknown_model(model: str, model_name: str | None) -> ConfigError:
-    """Say what was found; a name and an address without `http://` are the usual slips."""
+    """Return the error for an unknown model; usual mistakes: a bare model name, an address without `http://`."""
     before, _, place = model.rpartition("@")
-    if ":" in before:  # a mistyped URL may still hold a password
+    if ":" in before:  # a mistyped URL may still contain a password
         scheme, separator, _ = before.partition("//")
         model = f"{scheme + separator if separator else ''}{place}"
-    wanted = f"a model is {', '.join(EMBEDDED)} or the URL of an OpenAI-compatible server, found {model!r}"
+    wanted = f"expected {', '.join(EMBEDDED)} or the URL of an OpenAI-compatible server as the model, got {model!r}"
     name = model_name or "NAME"
     if re.fullmatch(r"[\w.-]+:\d+(/.*)?|localhost(/.*)?", model):
         path = "" if "/" in model else "/v1"

@@ -21,7 +21,7 @@ def completion(content="ok", **message):
 
 
 class Server:
-    """Plays one answer per request, the last one for ever; keeps what it was sent."""
+    """Sends one answer per request and repeats the last one; keeps the requests."""
 
     def __init__(self):
         self.answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []

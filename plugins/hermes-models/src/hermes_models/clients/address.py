@@ -1,4 +1,4 @@
-"""Where a server is: the address that is called, and the one that may be shown."""
+"""The address of a server: one form to call, and one without secrets to display."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ENDPOINTS = ("/chat/completions", "/completions", "/inference/v1/generate", "/g
 class ServerAddress:
     """The base address of one server.
 
-    `shown` has neither user, password nor query string, for each of them can be a secret. `authorization` is the header
-    made from a user and password in the URL. `curl` is the shown address of something that answers a GET, and
-    `misplaced` says what to look at when an endpoint is not there; both are for hints.
+    `shown` leaves out the user, password and query string, since each can be a secret. `authorization` is the header
+    built from a user and password in the URL. `curl` is the displayable address of an endpoint that answers a GET,
+    and `misplaced` is the hint for a missing endpoint; both are for error messages.
     """
 
     shown: str
@@ -30,9 +30,9 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read the base URL of an OpenAI-compatible server; raises `ConfigError` that says what is wrong with it.
+        """Parse the base URL of an OpenAI-compatible server; raise `ConfigError` if it is not valid.
 
-        A URL without any path means the `/v1` below it, which is where every such server answers.
+        A URL without a path gets `/v1` appended, because that is where these servers answer.
         """
         parts, base = _base(url)
         if not parts.path.strip("/"):
@@ -48,7 +48,7 @@ class ServerAddress:
 
     @classmethod
     def parse_root(cls, url: str, protocol: str) -> Self:
-        """Read the URL of a token-level server, whose endpoints lie beside `/v1`; a `/v1` at its end is dropped."""
+        """Parse the URL of a token-level server. Its endpoints are next to `/v1`, so a trailing `/v1` is dropped."""
         parts, base = _base(url)
         root = base.removesuffix("/v1")
         curl = f"{root}/health"
@@ -62,16 +62,16 @@ class ServerAddress:
 
     @property
     def chat(self) -> str:
-        """Where chat completions are asked for."""
+        """The URL for chat completions."""
         return self.at("/chat/completions")
 
     @property
     def models(self) -> str:
-        """Where the server lists its models."""
+        """The URL of the server's list of models."""
         return self.at("/models")
 
     def at(self, path: str) -> str:
-        """Return the address to call for a path below the base."""
+        """Return the URL of a path below the base."""
         return f"{self.shown}{path}{self.query}"
 
 
@@ -82,7 +82,7 @@ def _base(url: str) -> tuple[SplitResult, str]:
     for endpoint in _ENDPOINTS:
         if base.endswith(endpoint):
             raise ConfigError(
-                f"the model URL is the server's base, found {base}", hint=f"--model {base.removesuffix(endpoint)}"
+                f"expected the base URL of the model server, got {base}", hint=f"--model {base.removesuffix(endpoint)}"
             )
     return parts, base
 
@@ -93,11 +93,11 @@ def _split(url: str) -> SplitResult:
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError as error:  # a bad port or a broken IPv6 address; its text may repeat a password
         raise ConfigError(
-            "a model URL like http://HOST:PORT/v1 was wanted, found one that cannot be read", hint=_EXAMPLE
+            "expected a model URL like http://HOST:PORT/v1, got one that is not a valid URL", hint=_EXAMPLE
         ) from error
     if not usable:
         shown = url.strip().rpartition("@")[2]
-        raise ConfigError(f"a model URL like http://HOST:PORT/v1 was wanted, found {shown!r}", hint=_EXAMPLE)
+        raise ConfigError(f"expected a model URL like http://HOST:PORT/v1, got {shown!r}", hint=_EXAMPLE)
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Reading a chat completion that a server streams: its server-sent events become the body of a plain answer."""
+"""Read a streamed chat completion: its server-sent events are merged into the body of a plain answer."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _TEXTS: Final = ("reasoning_content", "reasoning", "refusal")
 
 
 class StreamCutError(ModelReplyError):
-    """A stream ended before the model's reply did."""
+    """A stream ended before the model's reply was complete."""
 
 
 def next_fields(sent: bytes, refusal: str) -> bytes | None:
-    """Return what a request has to end with after a refusal of one that ended with `sent`, None if that is not why."""
+    """Return the stream fields for the next try after a refusal of `sent`; None if streaming was not the reason."""
     if not sent and _ONLY_STREAMS.search(refusal):
         return _WITH_USAGE
     return _WITHOUT_USAGE if sent == _WITH_USAGE and "stream_options" in refusal else None
 
 
 async def plain_answer(answer: HttpAnswer) -> HttpAnswer:
-    """Return what a server which does not stream would have answered; any other answer as it is.
+    """Convert a streamed answer to a plain one; return any other answer unchanged.
 
-    Raises `StreamCutError` for a stream that ends before the reply does, `ModelReplyError` for what is none. While a
-    long one is read, the event loop's other work goes on.
+    Raises `StreamCutError` for a stream that ends before the reply does, and `ModelReplyError` for events that are
+    not valid. Long streams are read in steps, so the event loop is not blocked.
     """
     if answer.status != 200 or not answer.headers.get("Content-Type", "").lower().startswith(EVENT_STREAM):
         return answer
@@ -77,7 +77,7 @@ def _chunk(data: bytes, *, is_whole: bool) -> Any:
 
 
 class _StreamedReply:
-    """Puts the deltas of one reply together. Its texts may end in half a character, whose other half comes next."""
+    """Joins the deltas of one reply. A delta may end in half a character; the next one then has the other half."""
 
     def __init__(self) -> None:
         self._content: list[Any] = []
@@ -88,7 +88,7 @@ class _StreamedReply:
         self._usage: Mapping[str, Any] | None = None
 
     def add(self, chunk: Any) -> None:
-        """Take one event."""
+        """Add one event."""
         try:
             usage = chunk.get("usage")
             self._usage = usage if isinstance(usage, dict) else self._usage
@@ -98,15 +98,15 @@ class _StreamedReply:
                     ends = {key: choice.get(key) for key in ("finish_reason", "native_finish_reason")}
                     self._ends |= {key: end for key, end in ends.items() if isinstance(end, str) and end}
         except (AttributeError, TypeError) as error:
-            raise ModelReplyError(f"an event of the stream is none of a chat completion ({error})") from error
+            raise ModelReplyError(f"an event of the stream is not part of a chat completion ({error})") from error
 
     def completion(self) -> Mapping[str, Any]:
-        """Return the chat completion; raises `StreamCutError` where the model's reply has no end."""
+        """Return the chat completion; raise `StreamCutError` if the model's reply is incomplete."""
         if "finish_reason" not in self._ends:
             raise StreamCutError("the stream ended before the reply did: no event has a finish_reason")
         message: dict[str, Any] = {name: "".join(pieces) or None for name, pieces in self._texts.items()}
         calls, content = self._calls.complete(), self._joined_content()
-        # An empty text before calls is what a server that does not stream leaves out.
+        # A server that does not stream leaves out an empty text before calls.
         message |= {"content": None if calls and not content else content, "tool_calls": calls}
         message["reasoning_details"] = self._details
         return {"choices": [{"message": message, **self._ends}], "usage": self._usage}
@@ -133,9 +133,9 @@ class _StreamedReply:
 
 
 class _StreamedCalls:
-    """Puts tool calls together: one for each index, and a new one where a name comes with another id.
+    """Joins the pieces of tool calls: one call per index, and a new one when a name arrives with another id.
 
-    Some servers give all calls of a reply the index 0, or none; each of them is then in one piece.
+    Some servers give all calls of a reply the index 0 or no index; each call then comes in one piece.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class _StreamedCalls:
         self._by_index: dict[int, dict[str, Any]] = {}
 
     def add(self, item: Any) -> None:
-        """Take a piece of a call."""
+        """Add a piece of a call."""
         function, index, call_id = item.get("function") or {}, item.get("index"), item.get("id")
         name, arguments = function.get("name"), function.get("arguments")
         has_index = isinstance(index, int)
@@ -159,7 +159,7 @@ class _StreamedCalls:
             call["arguments"].append(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     def complete(self) -> list[Mapping[str, Any]]:
-        """Return the calls as a plain answer has them."""
+        """Return the calls in the form of a plain answer."""
         return [
             {
                 "id": call["id"],

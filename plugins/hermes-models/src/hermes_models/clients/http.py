@@ -1,4 +1,4 @@
-"""What all model clients share: one session, deadlines, bounded retries, refusals and credentials."""
+"""The HTTP layer of all model clients: one session, deadlines, bounded retries, refusals and credentials."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 ROLLOUT_HEADER: Final = "X-Hermes-Rollout-Id"
 EVENT_STREAM: Final = "text/event-stream"
 SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
-"""For embedded models behind a server. The body's field `seed` is sampling, and therefore the config's business."""
+"""For embedded models behind a server. The body's field `seed` is a sampling field, so only the config sets it."""
 
 _BACKOFF: Final = 0.5
 _BACKOFF_MAX: Final = 30.0
 _LONGEST_WAIT: Final = 120.0
 # uvicorn closes idle connections after 5 s.
 _KEEPALIVE: Final = 4.0
-# What takes longer may have been sampled, and is another's to decide about.
+# A request that took longer may have been sampled; the caller decides whether to repeat it.
 _AT_ONCE: Final = 5.0
 _LARGE_BODY: Final = 2**20
-# 131,072 tokens with their log-probabilities are some 16 MB; few bytes that are packed can be any number.
+# 131,072 tokens with their log-probabilities are about 16 MB; a compressed answer can unpack to any size.
 _LONGEST_ANSWER: Final = 64 * 2**20
-# Within an event there is no line break.
+# An event contains no line break.
 _DONE: Final = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _LONGEST_MARK: Final = len(b"\ndata: [DONE]")
-# The rollout's own timer is to go first: it knows that the time limit ended the call and not the model.
+# The rollout's own timer must fire first: it records that the time limit ended the call, not the model.
 _GRACE: Final = 0.25
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class HttpAnswer(NamedTuple):
 
 
 class HttpOptions(TypedDict, total=False):
-    """How a client talks HTTP; the defaults are those of `HttpChannel`."""
+    """HTTP options of a client; the defaults are those of `HttpChannel`."""
 
     api_key: str | None
     timeout: float
@@ -69,11 +69,12 @@ class HttpOptions(TypedDict, total=False):
 class HttpChannel:
     """One client's connections to one server.
 
-    `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is what may
-    pass: no connection, 5xx (after the wait that it names, up to two minutes), an answer that broke off. What was not
-    answered in time is not: the server may be at work on it. A rate limit (429) is waited out as the server says, for
-    `rate_limit_patience` seconds of one call in all, and fewer requests go out meanwhile. With a `max_retries` of 0
-    nothing is repeated. The number of connections is not limited here: the runner's business.
+    `timeout` bounds each request from connecting to the last byte. Temporary failures are retried at most
+    `max_retries` times: no connection, 5xx (after the wait that the server asks for, up to two minutes), an answer
+    that broke off. A timeout is not retried, because the server may still be working on the request. A rate limit
+    (429) is waited out as the server asks, for `rate_limit_patience` seconds per call in total, and fewer requests
+    are sent meanwhile. With `max_retries=0` nothing is retried. The number of connections is not limited here; the
+    runner does that.
     """
 
     def __init__(
@@ -105,9 +106,9 @@ class HttpChannel:
     async def repeat(
         self, attempt: Callable[[int, float], Awaitable[T | RequestRefusal]], *, timeout: float | None
     ) -> T:
-        """Call `attempt(number, seconds)` until it is no refusal, or raise the last one as a `ModelError`.
+        """Call `attempt(number, seconds)` until it succeeds, or raise the last refusal as a `ModelError`.
 
-        `timeout` is what is left of the rollout's own time: no attempt begins after it, nor a pause that would pass it.
+        `timeout` is the time left to the rollout: no attempt starts after it, and no pause goes beyond it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         number, limited, waited, began = 0, 0, 0.0, time.monotonic()
@@ -117,7 +118,7 @@ class HttpChannel:
             if not isinstance(outcome, RequestRefusal):
                 return outcome
             if outcome.is_limit:
-                # The time in the queue counts from the first refusal on.
+                # Time in the queue counts from the first refusal.
                 began = began if limited else time.monotonic()
                 limited += 1
                 delay: float | None = self._throttle.seconds_left()
@@ -137,14 +138,14 @@ class HttpChannel:
         limited: int,
         deadline: float | None,
     ) -> T | RequestRefusal:
-        """Make one attempt when the rate allows it; `limited` of those before were refused for it."""
+        """Make one attempt when the rate limit allows it; `limited` earlier attempts were refused for it."""
         began = await self._enter(deadline)
         wait, is_answered = None, False
         try:
             outcome = await attempt(number, self._seconds(deadline))
             is_answered = not isinstance(outcome, RequestRefusal)
             if isinstance(outcome, RequestRefusal) and outcome.is_limit:
-                # Once as the server says; then it has been wrong before.
+                # Trust the server's wait the first time; after a second refusal it has been wrong.
                 wait = self._pause(limited + 1) if outcome.after is None or limited else outcome.after
                 wait = max(wait, outcome.after or 0.0)
             return outcome
@@ -152,14 +153,14 @@ class HttpChannel:
             self._throttle.leave(began, wait=wait, is_answered=is_answered)
 
     async def _enter(self, deadline: float | None) -> float:
-        """Wait for a turn: as long as the run is patient, and no longer than the rollout has time.
+        """Wait for a turn, at most for the run's patience and the rollout's remaining time.
 
-        Its own timer cannot know that it was the rate and not the model, so this one goes first.
+        The rollout's own timer cannot tell the rate limit from a slow model, so this deadline fires first.
         """
         left = math.inf if deadline is None else deadline - time.monotonic() - _GRACE
         pause = self._throttle.seconds_left()
         try:
-            # Whoever does not wait at all is let through where nobody has to.
+            # A caller with no patience still gets through when no wait is needed.
             async with asyncio.timeout(
                 max(min(left, self._patience), 0.0) if pause or self._throttle.is_full else None
             ):
@@ -168,16 +169,16 @@ class HttpChannel:
             end = (
                 "the time of the rollout" if left < self._patience else "the patience of the run (rate_limit_patience)"
             )
-            message = f"{self.address.shown} limits the rate, and {end} ended before its turn"
+            message = f"{self.address.shown} limits the rate, and {end} ended before this request's turn"
             raise ModelRateLimitError(message, retry_after=pause or None, hint=FEWER_AT_A_TIME) from error
 
     async def exchange(
         self, method: str, url: str, seconds: float, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> HttpAnswer | RequestRefusal:
-        """Send one request and read its answer to the end; a refusal when there is no answer.
+        """Send one request and read its whole answer; return a refusal if there is no answer.
 
-        A server may close a connection that is kept open at the very moment of a request. So a request that ends on one
-        at once, without a byte of an answer, goes out again, once, on a new connection.
+        A server may close a kept-alive connection just as a request is sent. So a request that fails on such a
+        connection without a byte of an answer is sent once more, on a new connection.
         """
         session = self._session or self._open_session()
         begin = time.monotonic()
@@ -186,7 +187,7 @@ class HttpChannel:
             left = max(_GRACE, seconds - (time.monotonic() - begin))
             async with self._make_session() as new:
                 outcome = await self._send(new, method, url, left, body=body, headers=headers)
-        assert outcome is not None  # a new connection is no kept one
+        assert outcome is not None  # a new connection is not a kept-alive one
         return outcome
 
     async def _send(
@@ -199,11 +200,11 @@ class HttpChannel:
         body: bytes | None,
         headers: dict[str, str] | None,
     ) -> HttpAnswer | RequestRefusal | None:
-        """Send one request; None where it ended on a kept connection at once, before an answer began."""
+        """Send one request; return None if a kept-alive connection closed before an answer began."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_timeout)
-        # aiohttp warns about large bodies in one piece; from a stream they are sent in pieces.
+        # aiohttp warns about large bodies in one piece; a stream is sent in pieces.
         data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
         way, begin = _Way(), time.monotonic()
         options: dict[str, Any] = {"headers": headers, "timeout": timeout, "allow_redirects": False}
@@ -224,11 +225,11 @@ class HttpChannel:
         return answer
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefusal:
-        """Judge an answer that is no success."""
+        """Classify an answer that is not a success."""
         return of_status(status, headers, body, address=self.address, now=self._clock(), secret=self._api_key)
 
     def unreadable(self, error: Exception, answer: HttpAnswer) -> RequestRefusal:
-        """Judge a success whose body cannot be used."""
+        """Classify a success with a body that cannot be used."""
         return of_reply(error, answer.body, status=answer.status, address=self.address, secret=self._api_key)
 
     async def aclose(self) -> None:
@@ -260,10 +261,10 @@ class HttpChannel:
         )
 
     def _delay(self, refusal: RequestRefusal, attempt: int) -> float | None:
-        """Return the seconds until the next attempt, None if there is to be none."""
+        """Return the seconds until the next attempt, or None for no further attempt."""
         if not refusal.repeatable or attempt > self._max_retries:
             return None
-        if refusal.after is not None:  # a little later than asked, and not everybody at once
+        if refusal.after is not None:  # a random bit later than asked, so that clients do not all retry at once
             return min(refusal.after, _LONGEST_WAIT) * (1 + 0.1 * self._random.random())
         return self._pause(attempt)
 
@@ -273,17 +274,17 @@ class HttpChannel:
 
 @dataclass(slots=True)
 class _Way:
-    """How a request went out: on a connection that was kept from another one, and has no answer so far."""
+    """The state of a request: whether its connection was kept from an earlier one, and whether an answer has begun."""
 
     is_kept: bool = False
 
 
 def _is_closed(error: Exception) -> bool:
-    """Tell whether a connection was closed by the other side without a byte of an answer."""
+    """Return whether the server closed the connection without a byte of an answer."""
     import aiohttp
 
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return isinstance(error.message, str)  # else it is the part of an answer that has come
+        return isinstance(error.message, str)  # otherwise it is the part of the answer received so far
     return isinstance(error, aiohttp.ClientOSError)
 
 
@@ -299,9 +300,9 @@ def _tracing() -> aiohttp.TraceConfig:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Return a body, or the beginning of one that is longer than an answer may be.
+    """Return a body; of one that exceeds the size limit, return the beginning.
 
-    A stream of events ends at its last one: not every server closes the connection then.
+    A stream of events ends at its last event, because not every server closes the connection then.
     """
     parts: list[bytes] = []
     size, last, is_stream = 0, b"\n", response.content_type == EVENT_STREAM
@@ -315,7 +316,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def rollout_headers(rollout_id: str, seed: int) -> dict[str, str]:
-    """Return the headers that say which rollout a request belongs to."""
+    """Return the headers that name the rollout of a request."""
     headers = {SEED_HEADER: str(seed)} if seed else {}
     if rollout_id:
         headers[ROLLOUT_HEADER] = header_value(rollout_id)
@@ -323,7 +324,7 @@ def rollout_headers(rollout_id: str, seed: int) -> dict[str, str]:
 
 
 def header_value(text: str) -> str:
-    """Return text that is safe in a header: visible ASCII as it is, anything else percent-encoded."""
+    """Return text that is safe in a header: visible ASCII unchanged, everything else percent-encoded."""
     if text.isascii() and text.isprintable() and "%" not in text:
         return text
     return quote(text, errors="replace")
@@ -335,7 +336,9 @@ def _usable_key(api_key: str | None) -> str | None:
     key = api_key.strip()
     if not key or not key.isascii() or not key.isprintable():
         found = "an empty one" if not key else "one with characters that no HTTP header can carry"
-        raise ConfigError(f"an API key was wanted, found {found}", hint="--api-key-env VAR names where the key is")
+        raise ConfigError(
+            f"expected an API key, got {found}", hint="--api-key-env VAR names the variable that holds it"
+        )
     return key
 
 
@@ -344,7 +347,7 @@ def _authorization(address: ServerAddress, api_key: str | None) -> str | None:
         return address.authorization
     if address.authorization is not None:
         raise ConfigError(
-            f"one way to log in to {address.shown} was wanted, found a user in the URL and an API key",
-            hint="leave one of the two out",
+            f"expected one way to log in to {address.shown}, got a user in the URL and an API key",
+            hint="remove one of the two",
         )
     return f"Bearer {api_key}"

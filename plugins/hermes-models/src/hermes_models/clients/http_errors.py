@@ -1,4 +1,4 @@
-"""What a request that got no reply means: whose fault it is, and whether it may be sent again."""
+"""Classify requests without a usable reply: who is to blame, and whether to retry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FEWER_AT_A_TIME: Final = "--max-concurrent N with fewer rollouts in flight, or --rate-limit-patience SECONDS"
 _EXCERPT: Final = 300
 
-# The wordings of OpenAI, vLLM, SGLang, llama.cpp, Anthropic and Gemini, as they stand in their answers.
+# The wordings of OpenAI, vLLM, SGLang, llama.cpp, Anthropic and Gemini.
 _OVERFLOW: Final = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|window|size)|maximum model length"
     r"|prompt is too long|input is too long|input length .{0,40}exceeds|exceeds the maximum number of tokens"
@@ -38,20 +38,20 @@ _OVERFLOW: Final = re.compile(
 )
 _NO_CREDIT: Final = re.compile(r"insufficient_quota|insufficient (?:balance|credits)", re.IGNORECASE)
 
-# What a vLLM that parses no calls itself answers to any request with tools.
+# The answer of a vLLM without a tool-call parser to any request with tools.
 _NO_PARSER: Final = "tool choice requires --enable-auto-tool-choice"
-# In the message, because a rollout's record keeps no hint.
-_READ_HERE: Final = "; or let a parser read the calls here: --parser NAME"
-_AUTH_HINT: Final = "--api-key-env VAR, where the environment variable VAR holds the key"
+# In the message, because a rollout's record does not keep hints.
+_READ_HERE: Final = "; or parse the calls on the client side: --parser NAME"
+_AUTH_HINT: Final = "--api-key-env VAR, with the key in the environment variable VAR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRefusal:
     """A request without a reply.
 
-    `repeatable` is false for what would fail again, and for what the server may still be at work on: a model's answer
-    costs time and money. One that broke off is lost; without another the rollout would be, with all its turns. `after`
-    is the server's wish in seconds.
+    `repeatable` is false when a retry would fail again, or when the server may still be working on the request: a
+    model's answer costs time and money. An answer that broke off is retried, because otherwise the whole rollout
+    would be lost. `after` is the wait in seconds that the server asks for.
     """
 
     kind: type[ModelError]
@@ -59,13 +59,13 @@ class RequestRefusal:
     hint: str | None = None
     repeatable: bool = False
     unanswered: bool = False
-    """The server had the request and broke off or stayed silent: it may have run."""
+    """The server received the request and then broke off or did not answer: the request may have run."""
     after: float | None = None
     cause: BaseException | None = None
 
     @property
     def is_limit(self) -> bool:
-        """Whether the server wants to be asked later, and less."""
+        """Whether the server refused the request for its rate limit."""
         return issubclass(self.kind, ModelRateLimitError)
 
     def error(self, attempts: int = 1) -> ModelError:
@@ -88,7 +88,7 @@ def of_status(
     now: float,
     secret: str | None = None,
 ) -> RequestRefusal:
-    """Judge an HTTP answer that is no success; `now` is the wall clock, for a Retry-After that is a date."""
+    """Classify an HTTP answer that is not a success; `now` is the wall clock, for a Retry-After that is a date."""
     said = excerpt(body, secret)
     text = body[:20_000].decode("utf-8", "replace")
     kind = _kind(status, text)
@@ -105,7 +105,7 @@ def of_status(
 
 
 def _asked_wait(kind: type[ModelError], headers: Mapping[str, str], text: str, now: float) -> float | None:
-    """Return the wait that a server asks for; what it says of its limits beside an error of its own is none."""
+    """Return the wait that a server asks for; limits mentioned beside another kind of error do not count."""
     if kind is ModelRateLimitError:
         return requested_wait(headers, text, now)
     return requested_wait({n: v for n, v in headers.items() if n.lower().startswith("retry-after")}, "", now)
@@ -134,7 +134,7 @@ def _hint(kind: type[ModelError], status: int, headers: Mapping[str, str], addre
 def of_reply(
     error: Exception, body: bytes, *, status: int, address: ServerAddress, secret: str | None = None
 ) -> RequestRefusal:
-    """Judge a successful HTTP answer that cannot be used; the error's own hint wins."""
+    """Classify a successful HTTP answer that cannot be used; the error's own hint wins."""
     reason = error.message if isinstance(error, ModelReplyError) else "the answer is not JSON"
     hint = error.hint if isinstance(error, ModelReplyError) else None
     return RequestRefusal(
@@ -146,7 +146,7 @@ def of_reply(
 
 
 def embedded_status(data: Any) -> int | None:
-    """Return the status of an error object that came with HTTP 200 (llama.cpp, OpenRouter), None if there is none."""
+    """Return the status in an error object that came with HTTP 200 (llama.cpp, OpenRouter), or None."""
     if isinstance(data, dict) and data.get("object") == "error":  # vLLM's older form
         data = {"error": data}
     error = data.get("error") if isinstance(data, dict) else None
@@ -157,28 +157,28 @@ def embedded_status(data: Any) -> int | None:
 
 
 def of_transport(error: Exception, *, address: ServerAddress, seconds: float) -> RequestRefusal:
-    """Judge an exception of the HTTP client."""
+    """Classify an exception of the HTTP client."""
     import aiohttp
 
     shown = address.shown
-    # The texts of these two have the whole URL, and with it whatever secret its query string holds.
+    # The messages of these two contain the whole URL, including any secret in its query string.
     telling = isinstance(error, aiohttp.ClientResponseError | aiohttp.ConnectionTimeoutError)
     cause = None if telling else error
     if isinstance(error, aiohttp.ClientSSLError):
         message = f"no secure connection to {shown}: {error.os_error if hasattr(error, 'os_error') else error}"
-        hint = "a server without TLS is reached with http://; a private authority must be in the system's trust store"
+        hint = "use http:// for a server without TLS; add a private certificate authority to the system's trust store"
         return RequestRefusal(kind=ModelRequestError, message=message, hint=hint, cause=error)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return RequestRefusal(
             kind=ModelUnreachableError,
-            message=f"nobody answers at {shown}: {_connect_reason(error)}",
+            message=f"no server answers at {shown}: {_connect_reason(error)}",
             hint=_unreachable_hint(error, address),
             repeatable=True,
             cause=cause,
         )
     if isinstance(error, TimeoutError):
         message = f"{shown} did not answer within {seconds:g} s"
-        hint = "--model-timeout SECONDS waits longer; --max-concurrent N shortens the queue of the server"
+        hint = "--model-timeout SECONDS waits longer; --max-concurrent N shortens the server's queue"
         return RequestRefusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
     reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
@@ -186,23 +186,23 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
 
 
 def _connect_reason(error: Exception) -> str:
-    """Return the system's words; asyncio replaces them by the address that was tried."""
+    """Return the system's error text; asyncio replaces it with the address that was tried."""
     if isinstance(error, TimeoutError):
         return "the connection was not accepted in time"
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:
         return os.strerror(number)
-    return getattr(error, "strerror", None) or str(error)  # a name that cannot be resolved
+    return getattr(error, "strerror", None) or str(error)  # a host name that cannot be resolved
 
 
 def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
     if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE}:
-        return "this process may open no more files: ulimit -n 65536, or --max-concurrent N"
-    return f"is the server up, and are host and port right? curl {address.curl}"
+        return "this process has too many open files: ulimit -n 65536, or --max-concurrent N"
+    return f"check that the server runs and that host and port are right: curl {address.curl}"
 
 
 def excerpt(body: bytes, secret: str | None = None) -> str:
-    """Return the message of an error body, or the start of any other, on one line and without the key."""
+    """Return the message of an error body, or the start of any other body, on one line and without the key."""
     text = body[:20_000].decode("utf-8", "replace")
     try:
         said = _message(json.loads(text))
@@ -215,7 +215,7 @@ def excerpt(body: bytes, secret: str | None = None) -> str:
 
 
 def _message(data: object) -> str | None:
-    """Find the human text in the servers' shapes of an error."""
+    """Find the error text in the various shapes that servers use."""
     if isinstance(data, str):
         return data
     if not isinstance(data, dict):

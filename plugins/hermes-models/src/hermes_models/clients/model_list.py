@@ -1,4 +1,4 @@
-"""The list of models a server offers: costs no sampling, and finds a wrong address, key or model name."""
+"""Check a server by its list of models: finds a wrong address, key or model name without sampling."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hermes_models.clients.http_errors import RequestRefusal
 from hermes_models.clients.replies import decode_json
 
 CHECK_TIMEOUT: Final = 30.0
-"""Seconds that one request of a check may take."""
+"""Timeout in seconds of one request of a check."""
 UNNAMED: Final = "default"
-"""What the model is called to a server that has no list of models, by a user who names none."""
+"""The model name sent to a server without a list of models when the user gives none."""
 
 
 async def check_listed(channel: HttpChannel, url: str, model_name: str, *, allow_unlisted: bool = False) -> None:
-    """Raise a `ModelError` if the server refuses, or lists models and not this one; warn if it lists none.
+    """Raise a `ModelError` if the server refuses or lists other models only; warn if it lists none.
 
-    With `allow_unlisted` a list without the model is a warning, too.
+    With `allow_unlisted`, a list without the model is only a warning.
     """
     listed = await _find_names(channel, url)
     if not isinstance(listed, list):
@@ -30,34 +30,34 @@ async def check_listed(channel: HttpChannel, url: str, model_name: str, *, allow
 
 def _refuse(shown: str, model_name: str, listed: list[str], *, allow_unlisted: bool) -> None:
     if allow_unlisted:
-        text = "%s does not list the model %r; the run asks for it all the same"
+        text = "%s does not list the model %r; the run requests it anyway"
         logging.getLogger(__name__).warning(text, shown, model_name)
         return
     raise ModelRequestError(
-        f"{shown} has no model {model_name!r}; it lists {_short_list(listed)}",
-        hint=f"--model-name {listed[0]}; or --allow-unlisted-model, if it serves one that it does not list",
+        f"expected {shown} to list the model {model_name!r}, got {_short_list(listed)}",
+        hint=f"--model-name {listed[0]}; or --allow-unlisted-model if the server does not list all its models",
     )
 
 
 async def only_listed(channel: HttpChannel, url: str) -> str:
-    """Return the name of the one model that a server lists, `UNNAMED` if it lists none; a `ModelError` if several."""
+    """Return the only model that a server lists, `UNNAMED` if it lists none; raise `ModelError` for several."""
     listed = await _find_names(channel, url)
     if not isinstance(listed, list):
         _warn(listed, UNNAMED)
         return UNNAMED
     if len(listed) > 1:
         raise ModelRequestError(
-            f"{channel.address.shown}: the name of one model was wanted; it lists {_short_list(listed)}",
+            f"expected {channel.address.shown} to list one model, got {_short_list(listed)}",
             hint=f"--model-name {listed[0]}",
         )
     return listed[0]
 
 
 async def _find_names(channel: HttpChannel, url: str) -> list[str] | str:
-    """Return the names of a server's models, or say what was found in their place.
+    """Return the names of a server's models, or a description of what it answered instead.
 
-    Servers that sample well may have no such list, or one that fails (`transformers serve` answers 500). An error is
-    only what the run's own requests would surely end in too: nobody answers, the key is refused, the server moved.
+    Working servers may have no list, or one that fails (`transformers serve` answers 500). Only failures that the
+    run's own requests would hit too raise an error: no server, a refused key, a moved server.
     """
     seconds = min(channel.timeout, CHECK_TIMEOUT)
     outcome = await channel.exchange("GET", url, seconds)
@@ -79,8 +79,8 @@ def _names_in(channel: HttpChannel, answer: HttpAnswer) -> list[str] | str:
     except ValueError:
         return _words(channel.unreadable(ModelReplyError("its list of models is not JSON"), answer))
     if names is None:
-        return _words(channel.unreadable(ModelReplyError("it is no list of models"), answer))
-    return names or f"{channel.address.shown} answered an empty list"
+        return _words(channel.unreadable(ModelReplyError("it is not a list of models"), answer))
+    return names or f"{channel.address.shown} answered with an empty list"
 
 
 def _words(refusal: RequestRefusal) -> str:
@@ -89,7 +89,7 @@ def _words(refusal: RequestRefusal) -> str:
 
 def _warn(found: str, model_name: str) -> None:
     logging.getLogger(__name__).warning(
-        "Expected a list of models, but %s; the run goes on and asks for the model %r: --model-name NAME names another",
+        "Expected a list of models, but %s; the run continues with the model %r: --model-name NAME chooses another",
         found,
         model_name,
     )
@@ -100,7 +100,7 @@ def _short_list(listed: list[str]) -> str:
 
 
 def _listed_models(data: Any) -> list[str] | None:
-    """Return the names in a list of models, None if it is none."""
+    """Return the names in a list of models, or None if the data is not one."""
     entries = data.get("data") if isinstance(data, dict) else None
     if not isinstance(entries, list):
         return None
@@ -109,5 +109,5 @@ def _listed_models(data: Any) -> list[str] | None:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name without what servers add on one side only: Gemini's folder, Ollama's and OpenRouter's tags."""
+    """Return a name without what some servers add: Gemini's folder, Ollama's and OpenRouter's tags."""
     return name.removeprefix("models/").partition(":")[0]

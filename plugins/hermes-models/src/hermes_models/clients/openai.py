@@ -1,7 +1,7 @@
-"""A client for OpenAI-compatible chat servers, on bare HTTP.
+"""A client for OpenAI-compatible chat servers, over plain HTTP.
 
-The usual SDK walks every message of the history on every request, which makes long rollouts quadratic; here a request
-is joined from bytes that were serialised once.
+The usual SDK walks the whole history on every request, which makes long rollouts quadratic. Here each message is
+serialised once, and a request joins those bytes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hermes_models.clients.raw_text import RawText, choose_fields
 from hermes_models.clients.replies import decode_json, read_reply, why_no_answer
 
 _OURS: Final = frozenset({"model", "messages", "tools", "stream", "stream_options", "n", "extra_body"})
-# Seconds that a request has in any case: none at all would be no limit.
+# The minimum timeout in seconds; 0 would mean no limit.
 _LEAST: Final = 0.25
 
 
 class OpenAIChatClient:
-    """Talks to one model of one server; implements `ModelClient`.
+    """A client of one model on one server; implements `ModelClient`.
 
-    `extra_body` is merged into every request; a rollout's sampling fields win over it. With `raw_text_sampling`, the
-    sampling fields of a run whose replies a parser of ours reads, `check` finds out how the server returns raw text.
-    `allow_unlisted_model` takes a model's name that the server does not list. The other options, and what is repeated
-    when, are those of `HttpChannel`.
+    `extra_body` is merged into every request; a rollout's sampling fields win over it. `raw_text_sampling` holds the
+    sampling fields of a run that parses replies itself; when it is given, `check` finds out how the server returns
+    raw text. `allow_unlisted_model` accepts a model name that the server does not list. The other options and the
+    retry rules are those of `HttpChannel`.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class OpenAIChatClient:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Protocol, address without credentials, model name; and how the raw text is asked for, if it is."""
+        """Protocol, address without credentials, model name, and the fields that request raw text, if any."""
         found = {"protocol": "openai-chat", "base_url": self._address.shown, "model_name": self._model_name}
         return found if self._raw_text is None else found | {"raw_text": asdict(self._raw_text)}
 
     async def chat(self, request: ModelRequest) -> ModelReply:
-        """Sample one assistant turn; raises a `ModelError` after bounded retries, in the request's own time."""
+        """Sample one assistant turn; raise a `ModelError` after bounded retries within the request's timeout."""
         body = self._body(request)
         headers = rollout_headers(request.rollout_id, request.seed)
 
@@ -75,9 +75,9 @@ class OpenAIChatClient:
         return await self._http.repeat(attempt, timeout=request.timeout)
 
     async def check(self) -> None:
-        """Ask for the list of models; a client without a model's name takes the only one.
+        """Check the server's list of models; a client without a model name takes the only one.
 
-        Samples nothing, but for a client that wants raw text: then a token, up to five times.
+        Samples nothing, except for a client that needs raw text: up to five requests of one token.
         """
         if self._model_name:
             allow = self._allow_unlisted
@@ -98,7 +98,7 @@ class OpenAIChatClient:
         self._head = encode({"model": model_name, **self._extra_body})[:-1]
 
     def _body(self, request: ModelRequest) -> bytes:
-        """Join the request: our fields first, then sampling, messages and tools as they were serialised once."""
+        """Join the request: the client's fields, then sampling, then the serialised messages and tools."""
         parts = [self._head]
         sampling = request.sampling
         if self._raw_text is not None and request.tools.encoded:
@@ -106,7 +106,7 @@ class OpenAIChatClient:
         if sampling:
             _refuse_our_fields(sampling, "sampling")
             overridden = self._extra_body.keys() & sampling.keys()
-            if overridden:  # a JSON object must not have a key twice
+            if overridden:  # a JSON object must not repeat a key
                 rest = {k: v for k, v in self._extra_body.items() if k not in overridden}
                 parts = [encode({"model": self._model_name, **rest})[:-1]]
             parts += [b",", encode(sampling)[1:-1]]
@@ -119,7 +119,7 @@ class OpenAIChatClient:
     async def _attempt(
         self, body: bytes, headers: dict[str, str], seconds: float, number: int
     ) -> ModelReply | RequestRefusal:
-        """Send a request, and again as a stream to a server that says it can do nothing else."""
+        """Send a request; repeat it as a stream if the server says that it can only stream."""
         begin, fields = time.monotonic(), self._stream_fields
         request = body[:-1] + fields + b"}" if fields else body
         reply = await self._exchange(request, headers, seconds, number)
@@ -147,14 +147,14 @@ class OpenAIChatClient:
             reply = read_reply(data, sent=body, number=number, body=answer)
             reason = why_no_answer(reply, data)
             return reply if reason is None else self._no_answer(reason, outcome)
-        except StreamCutError as error:  # the server's failure: a part of a reply is never judged
+        except StreamCutError as error:  # the server's failure: an incomplete reply is never scored
             cut = self._http.unreadable(error, outcome)
             return replace(cut, kind=ModelServerError, repeatable=True, unanswered=True)
         except (ValueError, RecursionError, ModelReplyError) as error:
             return self._http.unreadable(error, outcome)
 
     def _no_answer(self, reason: str, answer: HttpAnswer) -> RequestRefusal:
-        """Judge a reply that the model did not mean: it is asked again, and never taken for its last word."""
+        """Classify a reply that is not the model's answer: the request is repeated, the rollout goes on."""
         return replace(self._http.unreadable(ModelReplyError(reason), answer), repeatable=True)
 
 
@@ -163,6 +163,6 @@ def _refuse_our_fields(fields: Mapping[str, Any], where: str) -> None:
         return
     found = ", ".join(sorted(_OURS & fields.keys()))
     raise ConfigError(
-        f"{where} holds further top-level fields of a request, found {found}, which the client sets itself",
+        f"expected {where} to hold only additional request fields, got {found}, which the client sets itself",
         hint=f"remove {found} from {where}",
     )

@@ -1,4 +1,4 @@
-"""Rate limits: how long a server asks to wait, in whichever form it says so, and how many requests go out meanwhile."""
+"""Rate limits: parse the wait that a server asks for, and throttle requests meanwhile."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _PART: Final = (
     r"\d{1,9}(?:\.\d{1,9})?\s?(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
 )
 _SPAN: Final = re.compile(rf"{_PART}(?:,?\s?{_PART}){{0,4}}", re.IGNORECASE)
-"""6m0s, 1h2m3.5s, 20ms, 20 seconds."""
+"""Matches 6m0s, 1h2m3.5s, 20ms, 20 seconds."""
 _PARTS: Final = re.compile(r"([\d.]+)\s?([a-z]+)", re.IGNORECASE)
-# As OpenAI says it: "Please try again in 6m0s."; Azure and Gemini write "retry after 20 seconds", "retry in 34.07s".
+# OpenAI writes "Please try again in 6m0s."; Azure and Gemini write "retry after 20 seconds", "retry in 34.07s".
 _SAID: Final = re.compile(rf"\b(?:again|retry|wait)\s(?:in\s|after\s|for\s)?({_SPAN.pattern})", re.IGNORECASE)
-# Of google.rpc.RetryInfo, in the details of an error.
+# google.rpc.RetryInfo, in the details of an error.
 _RETRY_DELAY: Final = re.compile(r'"retryDelay"\s{0,4}:\s{0,4}"(\d{1,9}(?:\.\d{1,9})?)s"')
 _RESET: Final = re.compile(r"((?:x-|anthropic-)?ratelimit-)(?:reset(?:-([\w-]+))?|([\w-]+)-reset)")
-# The draft of the IETF's header fields: `RateLimit: "default";r=0;t=30`.
+# The IETF draft for header fields: `RateLimit: "default";r=0;t=30`.
 _FIELD: Final = re.compile(r";\s?t=(\d{1,9})")
 _SILENCE: Final = 60.0
-"""Seconds between two lines of the log about it."""
+"""Minimum seconds between two log lines about rate limits."""
 _EPOCH: Final = 1e9
 _EPOCH_MILLISECONDS: Final = 1e12
 
 
 def requested_wait(headers: Mapping[str, str], text: str, now: float) -> float | None:
-    """Return the seconds that a server asks to wait, None if it names none that can be understood.
+    """Return the seconds that a server asks to wait, or None if it gives no wait in a known form.
 
-    Looked for in this order: `retry-after-ms`, `Retry-After` (seconds or a date), the resets of the limits that are
-    used up (OpenAI, Groq, Anthropic, OpenRouter, the IETF's draft), the error's text. `now` is the wall clock.
+    Sources in this order: `retry-after-ms`, `Retry-After` (seconds or a date), the reset times of exhausted limits
+    (OpenAI, Groq, Anthropic, OpenRouter, the IETF draft), the error's text. `now` is the wall clock.
     """
     given = {name.lower(): value.strip() for name, value in headers.items()}
     found = [
@@ -60,7 +60,7 @@ def _parse_number(value: str, unit: float) -> float | None:
 
 
 def _moment(value: str, now: float) -> float | None:
-    """Read a number of seconds, a time since 1970, a span, or a date of HTTP's or ISO's."""
+    """Parse a number of seconds, a Unix time, a duration, or a date in HTTP or ISO form."""
     number = _parse_number(value, 1.0)
     if number is not None:
         if number >= _EPOCH:
@@ -86,7 +86,7 @@ def _span(text: str) -> float:
 
 
 def _reset(headers: Mapping[str, str], now: float) -> float | None:
-    """Return when all limits that are used up begin anew; where none says that it is, the one that does so first."""
+    """Return when all exhausted limits are reset; if none is marked exhausted, the earliest reset."""
     used_up: list[float] = []
     others: list[float] = []
     for name, value in headers.items():
@@ -109,7 +109,7 @@ def _wait_in_text(text: str) -> float | None:
 
 
 class PauseTooLongError(Exception):
-    """A server wants a longer pause than somebody waits for."""
+    """A server asks for a longer pause than the caller's patience."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"{seconds:.1f} s")
@@ -117,10 +117,10 @@ class PauseTooLongError(Exception):
 
 
 class Throttle:
-    """Lets requests out, all of them at once until a server refuses one for its rate limit.
+    """Sends requests without a limit until a server refuses one for its rate limit.
 
-    Then nobody's goes out until the wait that the server asks for is over, and afterwards half as many at a time, more
-    with each answer: a tenth more, or one, once as many have been answered. Belongs to one event loop.
+    After a refusal, no request is sent until the requested wait is over. Then half as many run at a time. Each time
+    that many have been answered, the number grows by a tenth, at least by one. Belongs to one event loop.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class Throttle:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self, patience: float = math.inf) -> float:
-        """Wait for a turn; return when it begins, which `leave` wants.
+        """Wait for a turn; return its start time, to be passed to `leave`.
 
         Raises:
-            PauseTooLongError: The server wants a pause of more than `patience` seconds.
+            PauseTooLongError: The server asks for a pause of more than `patience` seconds.
         """
         self._require_patience(patience)
         await self._take_turn()
@@ -153,7 +153,7 @@ class Throttle:
             while self._resumes > max(seen, time.monotonic()):
                 seen = self._resumes
                 self._require_patience(patience)
-                # A little later than asked, and not everybody at once.
+                # A random bit later than asked, so that requests do not all go out at once.
                 await self._sleep((seen - time.monotonic()) * (1 + 0.1 * self._random.random()))
         except BaseException:
             self._pass_on()
@@ -179,15 +179,15 @@ class Throttle:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next one has to wait for another one's end."""
+        """Whether the next request has to wait until another one ends."""
         return self._active >= self._limit or bool(self._waiting)
 
     def seconds_left(self) -> float:
-        """Return the seconds until anything goes out."""
+        """Return the seconds until the next request may be sent."""
         return max(0.0, self._resumes - time.monotonic())
 
     def leave(self, began: float, *, wait: float | None, is_answered: bool) -> None:
-        """End a turn, with the seconds to wait if the server has refused it for its rate limit."""
+        """End a turn; `wait` is the seconds to pause if the server refused it for its rate limit."""
         if wait is not None:
             self._lower(began, wait)
         elif is_answered and began >= self._lowered and self._limit < math.inf:
@@ -205,12 +205,12 @@ class Throttle:
     def _lower(self, began: float, wait: float) -> None:
         now = time.monotonic()
         self._resumes = max(self._resumes, now + wait)
-        # What was sent before the last time says nothing about the number that goes out since then.
+        # A request sent before the last reduction says nothing about the present number.
         if began < self._lowered:
             return
         self._lowered = now
         self._limit = max(1.0, min(self._limit, self._active) // 2)
         if now - self._said >= _SILENCE:
             self._said = now
-            words = "%s limits the rate: no request goes out for %.1f s, then %d at a time, and more with each answer"
+            words = "%s limits the rate: no requests for %.1f s, then %d at a time, increasing with each answer"
             logger.warning(words, self._name, wait, self._limit)

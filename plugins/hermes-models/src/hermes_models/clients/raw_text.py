@@ -1,4 +1,4 @@
-"""How a chat server is asked for a model's raw text: with the tools in its prompt, and their marks in its answer."""
+"""Find the request fields that return a model's raw text: tools in the prompt, tool-call marks in the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITH_MARKS: Final = {"skip_special_tokens": False}
 _NONE: Final = {"tool_choice": "none"}
 _WAYS: Final[tuple[Mapping[str, Any], ...]] = ({**_NONE, **_WITH_MARKS}, _WITH_MARKS, _NONE, {})
 _DECIDE_THE_PROMPT: Final = ("tool_choice", "chat_template", "chat_template_kwargs")
-# A refusal, or one token that is no answer: what a request of the run gets may be another thing.
+# Each probe gets a refusal or one token, not an answer; the run's own requests may fare differently.
 _NO_PROOF: Final = (
     *(ModelRequestError, ModelReplyError, ModelServerError),
     *(ModelRateLimitError, ModelTimeoutError),
@@ -57,16 +57,16 @@ class RawText:
 async def choose_fields(
     ask: Callable[[ModelRequest], Awaitable[ModelReply]], given: Mapping[str, Any], shown: str
 ) -> RawText:
-    """Find the fields with which the server shows the tools to the model, by the prompt tokens that it counts.
+    """Find the fields that make the server show the tools to the model, judging by its count of prompt tokens.
 
-    Asks for one token two to five times. What is among `given`, the run's own fields, is not chosen here. Without a
-    proof the request stays as it is, where the server takes it, and that is said in a warning.
+    Sends two to five requests of one token. Fields in `given`, the run's own, are never chosen here. Without proof,
+    the request stays unchanged if the server accepts it, and a warning is logged.
     """
     prompt = {name: given[name] for name in _DECIDE_THE_PROMPT if name in given}
     try:
         without = await _prompt_tokens(ask, _NO_TOOLS, {k: v for k, v in prompt.items() if k != "tool_choice"})
     except _NO_PROOF as error:
-        _warn(f"whether {shown} shows the tools to the model could not be found out: {error.message}")
+        _warn(f"could not determine whether {shown} shows the tools to the model: {error.message}")
         return RawText()
     accepted, refusal = [], None
     for way in _WAYS:
@@ -99,7 +99,7 @@ async def _prompt_tokens(
 
 def _unproven(shown: str, count: int) -> str:
     if not count:
-        return f"{shown} counts no prompt tokens, so whether it shows the tools to the model is not known"
+        return f"{shown} counts no prompt tokens, so it is unknown whether it shows the tools to the model"
     return (
         f"{shown} does not show the tools to the model: it counts {count} prompt tokens with a tool and without; "
         "serve it with a chat template that lists tools (vLLM: --chat-template FILE, and without "

@@ -1,4 +1,4 @@
-"""Reading a chat completion: the servers' many shapes become one `ModelReply`."""
+"""Parse a chat completion: the servers' various shapes become one `ModelReply`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.model import ModelReply, RequestedCall, Usage, encode
 
-# Half of a character pair: legal in JSON text, but it can be written to no UTF-8 file and sent to no server.
+# An unpaired surrogate: legal in JSON text, but it cannot be encoded as UTF-8.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _ANSWERED_ID: Final = re.compile(rb'"tool_call_id":("(?>(?:[^"\\]|\\.)*)")')
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-# What servers call an end that neither the model nor a limit has set. A filter's judgement is of what the model wrote.
+# Finish reasons for an end that neither the model nor a limit caused. A content filter is not one: it judges the
+# model's text.
 _BROKEN_OFF: Final = frozenset(
     {"abort", "aborted", "cancelled", "error", "insufficient_system_resource", "network_error"}
 )
 
 
 def decode_json(body: bytes) -> Any:
-    """Return the JSON value of a body; raises `ValueError` for anything else."""
+    """Decode a JSON body; raise `ValueError` if it is not valid JSON."""
     try:
         return json.loads(body.decode("utf-8"))
     except RecursionError as error:
@@ -31,8 +32,8 @@ def decode_json(body: bytes) -> Any:
 def read_reply(data: Any, *, sent: bytes, number: int, body: bytes = b"") -> ModelReply:
     """Turn a decoded chat completion into a reply.
 
-    `sent` holds the serialised conversation that was answered, and `number` is its length: a call whose id is missing,
-    or was used before in `sent`, gets the id `call_<n>` with n counted from `number`. `body` is the answer's bytes.
+    `sent` is the serialised conversation that was answered, and `number` is its length: a call without an id, or with
+    one already used in `sent`, gets the id `call_<n>` with n counted from `number`. `body` is the answer's bytes.
     """
     try:
         choice = data["choices"][0]
@@ -41,7 +42,7 @@ def read_reply(data: Any, *, sent: bytes, number: int, body: bytes = b"") -> Mod
         calls = tuple(_calls(requested, sent, number))
         content, thoughts = _content(message)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ModelReplyError(f"the answer is no chat completion ({type(error).__name__}: {error})") from error
+        raise ModelReplyError(f"the answer is not a chat completion ({type(error).__name__}: {error})") from error
     reasoning = _reasoning(message) or thoughts
     if _ESCAPED_SURROGATE.search(body):
         content, reasoning = _clean(content), _clean(reasoning)
@@ -57,23 +58,23 @@ def read_reply(data: Any, *, sent: bytes, number: int, body: bytes = b"") -> Mod
 
 
 def why_no_answer(reply: ModelReply, data: Any) -> str | None:
-    """Return why a chat completion is, by the server's own word, none that the model meant; None where it is one.
+    """Return why a chat completion is not an answer of the model, judging by the server's own fields, or None.
 
-    A model that samples its end at once has sampled one token, and meant it. A server that counts no prompt either does
-    not count.
+    A model that stops at once has sampled one token, so that is an answer. A server that counts no prompt tokens does
+    not count at all, so its 0 sampled tokens prove nothing.
     """
     native = str(data["choices"][0].get("native_finish_reason") or "").lower()
     if reply.finish_reason in _BROKEN_OFF and not native.startswith("malformed"):
-        return f"the model was broken off (finish_reason {reply.finish_reason})"
+        return f"the model was interrupted (finish_reason {reply.finish_reason})"
     is_empty = not (reply.tool_calls or (reply.content or "").strip() or reply.reasoning)
     usage = data.get("usage")
     if not is_empty or reply.finish_reason == "length" or not isinstance(usage, dict) or not usage.get("prompt_tokens"):
         return None
-    return "it has no text and no call, of 0 sampled tokens" if usage.get("completion_tokens") == 0 else None
+    return "it has no text and no call, and 0 sampled tokens" if usage.get("completion_tokens") == 0 else None
 
 
 def _content(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the text and, of servers that send parts, the reasoning among them."""
+    """Return the text, and the reasoning if the server sends it as a part of the content."""
     content = message.get("content")
     if content is None:
         refusal = message.get("refusal")
@@ -115,7 +116,7 @@ def _calls(requested: Any, sent: bytes, number: int) -> Iterator[RequestedCall]:
         return
     if not isinstance(requested, list):
         raise TypeError(f"tool_calls is {type(requested).__name__}")
-    # Inside a JSON string quotes are escaped, so this finds the key only, never a text that looks like it.
+    # Quotes inside a JSON string are escaped, so this finds the key only, never a text that looks like it.
     seen = {json.loads(found) for found in _ANSWERED_ID.findall(sent)}
     own = number
     for offset, item in enumerate(requested):
@@ -129,7 +130,7 @@ def _calls(requested: Any, sent: bytes, number: int) -> Iterator[RequestedCall]:
 
 
 def _is_new(call_id: object, seen: set[str]) -> bool:
-    """Tell whether an id names one call of the whole conversation; some servers count from zero in every turn."""
+    """Return whether an id is new in the whole conversation; some servers count from zero in every turn."""
     return isinstance(call_id, str) and bool(call_id) and call_id not in seen and not _LONE_SURROGATE.search(call_id)
 
 

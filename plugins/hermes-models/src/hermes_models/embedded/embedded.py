@@ -1,4 +1,4 @@
-"""What the models that live in this package share: no server, no state, one turn after the other."""
+"""The base of the embedded models: no server, no state, one scripted turn after another."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hermes_core.contracts.model import Conversation, Message, ModelReply, Reque
 from hermes_core.contracts.task import Step
 
 DONE = "Done."
-"""The final message where a script names none."""
+"""The final message of a script that gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One assistant turn with one tool call; `arguments` is text, for it may be meant to be wrong."""
+    """One assistant turn with one tool call; `arguments` is text, so that it can be wrong on purpose."""
 
     tool: str
     arguments: str
@@ -23,12 +23,12 @@ class Turn:
 
     @classmethod
     def of(cls, step: Step, content: str | None = None) -> Turn:
-        """Play a step as it stands."""
+        """Return a turn that makes the call of a step unchanged."""
         return cls(tool=step.tool, arguments=encode(step.arguments).decode(), content=content)
 
 
 class EmbeddedModel:
-    """Base of the embedded models; nothing to check and nothing to close."""
+    """Base class of the embedded models; there is nothing to check and nothing to close."""
 
     name: ClassVar[str]
 
@@ -41,14 +41,14 @@ class EmbeddedModel:
         return {"protocol": "embedded", "model_name": self.name}
 
     async def check(self) -> None:
-        """There is no server."""
+        """Do nothing: there is no server."""
 
     async def aclose(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
 
 def assistant_turns(messages: Iterable[Message]) -> int:
-    """Count the turns that were taken."""
+    """Count the assistant's turns so far."""
     return sum(message.get("role") == "assistant" for message in messages)
 
 
@@ -57,6 +57,6 @@ def play(turns: Sequence[Turn], answer: str, *, position: int, conversation: Con
     if position >= len(turns):
         return ModelReply(content=answer, finish_reason="stop")
     turn = turns[position]
-    # Two turns of one conversation never begin at the same length, so the id names one call of it.
+    # No two turns of a conversation start at the same length, so the id is unique in it.
     call = RequestedCall(id=f"call_{len(conversation)}", name=turn.tool, arguments=turn.arguments)
     return ModelReply(content=turn.content, tool_calls=(call,), finish_reason="tool_calls")

@@ -1,4 +1,4 @@
-"""The model that does nothing: the floor that every reward is measured against."""
+"""The embedded model `nop`: does nothing, as a baseline for every reward."""
 
 from __future__ import annotations
 

@@ -20,18 +20,18 @@ NO_SOLUTION = "No solution is known for this task."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A task and how its conversation begins, system messages left out."""
+    """A task and the first messages of its conversation, without system messages."""
 
     task: Task
     opening: tuple[bytes, ...]
 
 
 class OracleModel(EmbeddedModel):
-    """Finds the task by how the conversation begins and plays its solution through real tool calls.
+    """Finds the task by the start of the conversation and plays its solution through real tool calls.
 
-    Whether a rollout makes mistakes, and which, depends on `seed`, the request's seed (the rollout id where it is 0)
-    and the task alone; the position is read from the conversation. So the same run gives the same calls, again, and in
-    one process as over HTTP. `latency` is the seconds every reply takes.
+    The mistakes of a rollout depend only on `seed`, the request's seed (the rollout id if it is 0) and the task; the
+    position is read from the conversation. So the same run always gives the same calls, in one process and over HTTP.
+    `latency` is the seconds that every reply takes.
     """
 
     name: ClassVar[str] = "oracle"
@@ -40,7 +40,7 @@ class OracleModel(EmbeddedModel):
         self, tasks: Iterable[Task], *, mistake_rate: float = 0.25, seed: int = 0, latency: float = 0.0
     ) -> None:
         if not 0.0 <= mistake_rate <= 1.0:
-            raise ConfigError(f"a mistake rate between 0 and 1 was wanted, found {mistake_rate}")
+            raise ConfigError(f"expected a mistake rate between 0 and 1, got {mistake_rate}")
         self._mistake_rate = mistake_rate
         self._seed = seed
         self._latency = latency
@@ -51,7 +51,7 @@ class OracleModel(EmbeddedModel):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Name, and everything its behaviour depends on."""
+        """The name and everything that determines the behaviour."""
         return {**super().provenance, "mistake_rate": self._mistake_rate, "seed": self._seed}
 
     async def chat(self, request: ModelRequest) -> ModelReply:
@@ -67,7 +67,7 @@ class OracleModel(EmbeddedModel):
         return play(script.turns, script.answer, position=position, conversation=request.conversation)
 
     def script(self, task: Task, rollout: str) -> Script:
-        """Return what a rollout of a task will do; the same for the same arguments, on any machine."""
+        """Return the script of a rollout; equal arguments give equal scripts on any machine."""
         rng = random.Random(f"{self._seed}/{rollout}/{task.id}")  # noqa: S311 - repeatable on purpose
         return draw_script(task.solution or (), task.answer, rate=self._mistake_rate, rng=rng)
 
@@ -76,7 +76,7 @@ class OracleModel(EmbeddedModel):
         first = next((message for message in messages if _is_said(message)), None)
         candidates = [] if first is None else self._by_opening.get(_key(first), [])
         if first is None or first.get("role") == "assistant":
-            # After system messages alone the model has the first word.
+            # After system messages alone, the model speaks first.
             candidates = candidates + self._by_opening.get(b"", [])
         if len(candidates) == 1 and len(candidates[0].opening) == 1:
             return candidates[0].task
@@ -84,20 +84,20 @@ class OracleModel(EmbeddedModel):
         matching = [known for known in candidates if said[: len(known.opening)] == known.opening]
         if not matching:
             raise ModelRequestError(
-                "the oracle knows no task that begins like this conversation",
-                hint="the oracle must be given the very task file that is run: --tasks FILE",
+                "expected a conversation that starts like one of the oracle's tasks, got another one",
+                hint="give the oracle the same task file as the run: --tasks FILE",
             )
         longest = max(len(known.opening) for known in matching)
         return _only([known.task for known in matching if len(known.opening) == longest])
 
 
 def _only(tasks: Sequence[Task]) -> Task:
-    """Return the task that is meant; equal prompts are no trouble as long as one script serves them all."""
+    """Return the matching task; tasks with equal prompts are accepted if they share one script."""
     first = tasks[0]
     if any((task.solution, task.answer) != (first.solution, first.answer) for task in tasks):
         names = ", ".join(task.id for task in tasks[:5])
         raise ModelRequestError(
-            f"the oracle tells tasks apart by their prompts, found {len(tasks)} tasks with the same one: {names}",
+            f"expected tasks with different prompts, got {len(tasks)} with the same one: {names}",
             hint="make the prompts differ, or give these tasks the same solution",
         )
     return first

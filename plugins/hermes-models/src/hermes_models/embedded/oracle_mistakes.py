@@ -1,4 +1,4 @@
-"""Seeded mistakes: what a weak model does wrong, as real calls that the tools really answer."""
+"""Seeded mistakes of the oracle: wrong calls of a weak model, which real tools answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISSPELT: Final = ("run_{}", "{}_tool", "{}2", "functions.{}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What one rollout's model will do; `mistakes` names what it does wrong on the way, for tests and for people."""
+    """The script of one rollout; `mistakes` names its mistakes, for tests and for readers."""
 
     turns: tuple[Turn, ...]
     answer: str
@@ -31,10 +31,9 @@ class Script:
 
 
 def draw_script(steps: Sequence[Step], answer: str | None, *, rate: float, rng: random.Random) -> Script:
-    """Draw one rollout's script: `rate` is the chance of a mistake, and then again of another, three at most.
+    """Draw one rollout's script: `rate` is the chance of a mistake, then of another one, at most three.
 
-    A mistake is put right by the following turn or is left as it is. Whether it costs the reward is for the verifier to
-    say; nothing here decides that.
+    The following turn corrects a mistake or leaves it. Whether it costs reward is up to the verifier.
     """
     turns: list[Turn] = []
     mistakes: list[str] = []
@@ -59,7 +58,7 @@ def draw_script(steps: Sequence[Step], answer: str | None, *, rate: float, rng: 
 
 
 def _wrong_turns(wrong: _WrongCall, step: Step, rng: random.Random) -> list[Turn]:
-    """Return the wrong call, and in half of the cases the right one after it."""
+    """Return the wrong call, followed by the right one in half of the cases."""
     turn = wrong(step, rng)
     return [turn, Turn.of(step, _CORRECTION)] if rng.random() < _CHANCE_OF_RECOVERY else [turn]
 
@@ -72,7 +71,7 @@ def _draw_steps(count: int, rate: float, rng: random.Random) -> set[int]:
 
 
 def _truncated_argument(step: Step, rng: random.Random) -> Turn:
-    """Cut the longest text argument, as a model does that stops in the middle of a command."""
+    """Truncate the longest text argument, like a model that stops in the middle of a command."""
     texts = {name: value for name, value in step.arguments.items() if isinstance(value, str) and len(value) > 1}
     if not texts:
         return _bad_argument(step, rng)
@@ -82,7 +81,7 @@ def _truncated_argument(step: Step, rng: random.Random) -> Turn:
 
 
 def _wrong_command(step: Step, rng: random.Random) -> Turn:
-    """Call the right tool on something else: a look around instead of the work."""
+    """Call the right tool with another command: one that only lists things."""
     if "command" in step.arguments:
         command = rng.choice(("ls -la", "pwd", "cat README.md", "git status", "false"))
         return Turn.of(Step(tool=step.tool, arguments={**step.arguments, "command": command}))
@@ -102,7 +101,7 @@ def _invalid_json(step: Step, rng: random.Random) -> Turn:
 
 
 def _bad_argument(step: Step, rng: random.Random) -> Turn:
-    """Misspell, forget or mistype one argument."""
+    """Misspell one argument's name, omit one, or give it the wrong type."""
     arguments: dict[str, Any] = dict(step.arguments)
     if not arguments:
         return Turn.of(Step(tool=step.tool, arguments={"unexpected": True}))
@@ -126,7 +125,7 @@ _WRONG_CALLS: Final[dict[str, _WrongCall]] = {
 
 
 def _wrong_answer(answer: str | None) -> str:
-    """Return an answer that is not the task's: the next number for a number, a shrug for everything else."""
+    """Return a wrong answer: the next number for a number, otherwise a sentence that gives up."""
     try:
         return str(int(answer or "") + 1)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Models and services behind a port."""
+"""Serve models and other services over HTTP."""

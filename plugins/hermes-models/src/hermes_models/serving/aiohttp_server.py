@@ -1,4 +1,4 @@
-"""Listening with an aiohttp application while a block runs."""
+"""Serve an aiohttp application while a block runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aiohttp import web
 
 @asynccontextmanager
 async def serve_application(application: web.Application, *, host: str, port: int) -> AsyncIterator[str]:
-    """Listen while the block runs; yields the root URL. Port 0 takes a free one. Raises `OSError` if it cannot."""
-    # A client that hangs up cancels its request, as a real server does.
+    """Listen while the block runs and yield the root URL. Port 0 takes a free port. Raises `OSError` on failure."""
+    # A client that disconnects cancels its request, as on a real server.
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -33,7 +33,7 @@ class ServeModelCommand:
             metavar="RATE",
             help="chance of a mistake (default: %(default)s)",
         )
-        parser.add_argument("--seed", type=int, default=0, help="decides which rollouts err, and how")
+        parser.add_argument("--seed", type=int, default=0, help="seed of the mistakes")
         parser.add_argument("--api-key-env", metavar="VAR", help="environment variable with the key clients must send")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def _api_key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ConfigError(f"an API key was wanted in ${variable}, found none", hint=f"export {variable}=…")
+        raise ConfigError(f"expected an API key in ${variable}, got none", hint=f"export {variable}=…")
     return key
 
 
@@ -66,14 +66,14 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
     if arguments.model != "oracle":
         return ()
     if arguments.tasks is None:
-        raise ConfigError("the oracle plays the solutions of a task file, found none", hint="--tasks FILE")
+        raise ConfigError("expected a task file for the oracle, got none", hint="--tasks FILE")
     from pathlib import Path
 
     from hermes_core.discovery import load_plugins, load_tasks
 
     loaded = load_tasks(Path(arguments.tasks), load_plugins(getattr(arguments, "plugin_settings", None)))
     for problem in loaded.problems:
-        sys.stderr.write(f"task left out: {problem}\n")
+        sys.stderr.write(f"task skipped: {problem}\n")
     return loaded.tasks
 
 

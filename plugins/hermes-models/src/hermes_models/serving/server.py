@@ -1,4 +1,4 @@
-"""A small OpenAI-compatible HTTP server in front of any model client, so that the HTTP path can be tried end to end."""
+"""A small OpenAI-compatible HTTP server for any model client, to test the HTTP path end to end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hermes_models.clients.http import ROLLOUT_HEADER, SEED_HEADER
 from hermes_models.clients.replies import decode_json
 from hermes_models.serving.aiohttp_server import serve_application
 
-# aiohttp's own limit of 1 MB is less than one long conversation.
+# A long conversation exceeds aiohttp's default limit of 1 MB.
 _LARGEST_REQUEST: Final = 256 * 2**20
 _NOT_SAMPLING: Final = frozenset({"model", "messages", "tools", "stream"})
 
@@ -43,7 +43,7 @@ _STATUS: Final[tuple[tuple[type[HermesError], int, str | None], ...]] = (
 
 
 class _RefusedRequestError(Exception):
-    """A request that does not reach the model."""
+    """A request that is refused before it reaches the model."""
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class _RefusedRequestError(Exception):
 
 
 class ChatServer:
-    """Serves one model under one name; requests are answered as they come, without a limit."""
+    """Serves one model under one name; the number of concurrent requests is not limited."""
 
     def __init__(self, model: ModelClient, *, model_name: str, api_key: str | None = None) -> None:
         self._model = model
@@ -97,13 +97,13 @@ class ChatServer:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self._api_key.encode()):
             raise _RefusedRequestError(
-                401, "a valid API key was wanted as 'Authorization: Bearer KEY'", "invalid_api_key"
+                401, "expected a valid API key as 'Authorization: Bearer KEY'", "invalid_api_key"
             )
 
 
 @asynccontextmanager
 async def serving(server: ChatServer, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Listen while the block runs; yields the base URL. Port 0 takes a free one. Raises `OSError` if it cannot."""
+    """Listen while the block runs and yield the base URL. Port 0 takes a free port. Raises `OSError` on failure."""
     async with serve_application(server.application(), host=host, port=port) as root:
         yield f"{root}/v1"
 
@@ -112,7 +112,7 @@ def _read_request(body: bytes, model_name: str, headers: Mapping[str, str]) -> M
     data = _read_object(body)
     if data.get("model") != model_name:
         raise _RefusedRequestError(
-            404, f"the model {data.get('model')!r} does not exist here; there is {model_name!r}", "model_not_found"
+            404, f"expected the model {model_name!r}, got {data.get('model')!r}", "model_not_found"
         )
     if data.get("stream"):
         raise _RefusedRequestError(400, "this server does not stream; leave `stream` out")
@@ -134,7 +134,7 @@ def _read_object(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _RefusedRequestError(400, f"the body is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise _RefusedRequestError(400, f"the body must be a JSON object, found {type(data).__name__}")
+        raise _RefusedRequestError(400, f"expected a JSON object as the body, got {type(data).__name__}")
     return data
 
 

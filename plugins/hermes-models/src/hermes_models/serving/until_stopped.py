@@ -1,4 +1,4 @@
-"""What the commands that serve share: say where, wait for a signal, explain why it cannot be."""
+"""Shared by the commands that serve: print the address, wait for a signal, explain failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import UserError
 
 
 async def serve_until_stopped(serving: AbstractAsyncContextManager[str], *, host: str, port: int) -> None:
-    """Enter a context that listens, print its address, and leave it at SIGINT, SIGTERM or SIGHUP."""
+    """Enter a context that listens, print its address, and leave it on SIGINT, SIGTERM or SIGHUP."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, *end_signals()):
@@ -23,5 +23,5 @@ async def serve_until_stopped(serving: AbstractAsyncContextManager[str], *, host
             sys.stdout.flush()
             await stop.wait()
     except (OSError, OverflowError) as error:  # the latter for a port above 65535
-        hint = "--port 0 takes a free one" if port else "--host 127.0.0.1 is this machine alone"
+        hint = "--port 0 takes a free port" if port else "--host 127.0.0.1 listens on this machine only"
         raise UserError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
