@@ -170,7 +170,7 @@ async def test_a_server_without_logprobs_is_refused_and_named(tokenizer_folder, 
         code, output = await play(server, tokenizer_folder, tmp_path)
         assert code != 0
         assert "a logprob for each of" in output
-        assert "look at what rewrites requests" in " ".join(output.split())
+        assert "check what rewrites requests" in " ".join(output.split())
         assert "2 x ModelReplyError" in output  # one kind of failure, not one for each request id
         assert "no rollout has tokens to train on" in output
         assert all(not outcome["samples"] for outcome in outcomes(tmp_path))
@@ -181,7 +181,7 @@ async def test_a_server_that_never_sends_logprobs_stops_the_run_before_a_sandbox
         server.check_fault = Fault.named("no_logprobs")
         code, output = await play(server, tokenizer_folder, tmp_path)
         assert code != 0
-        assert "a logprob for each of 1 tokens was wanted" in " ".join(output.split())
+        assert "expected a logprob for each of 1 tokens" in " ".join(output.split())
         assert "Traceback" not in output
         assert server.lines == []
         assert outcomes(tmp_path) == []
@@ -191,7 +191,10 @@ async def test_a_server_that_never_sends_logprobs_stops_the_run_before_a_sandbox
     ("template", "words"),
     [
         (None, "chat template"),
-        ("{% for message in messages[-1:] %}{{ message.content }}{% endfor %}", "to be declared in the system prompt"),
+        (
+            "{% for message in messages[-1:] %}{{ message.content }}{% endfor %}",
+            "must be declared in the system prompt",
+        ),
         (TEMPLATE.replace("{{ message.role }}\n", "{{ message.role }} {{ loop.index }}\n"), "template"),
     ],
     ids=["no template", "no tools", "not appendable"],
@@ -272,7 +275,7 @@ async def test_a_log_of_another_run_is_not_taken_for_this_ones(tokenizer_folder,
     (tmp_path / "out" / "rollouts.jsonl").write_text("", encoding="utf-8")
     code, output = await run_cli("exactness", tmp_path / "out", "--log", log)
     assert code == 1
-    assert "unrecorded (rollouts.jsonl has no such rollout" in output
+    assert "unrecorded (not in rollouts.jsonl" in output
     assert "nothing was compared" in output
 
 

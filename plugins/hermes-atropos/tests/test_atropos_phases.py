@@ -276,7 +276,7 @@ async def test_stop_tokens_that_the_template_does_not_write_stop_an_environment_
     fields = {"server_type": "vllm", "tool_call_parser": "shouting", "allow_branches": False}
     async with serving_tokens(TokenServer("vllm", writer(lacking, "the answer<|im_end|>"))) as served:
         env = env_for(served.url, lacking, tmp_path, **fields)
-        with pytest.raises(ConfigError, match="every turn that ends so begins a branch"):
+        with pytest.raises(ConfigError, match="every such turn starts a branch"):
             await env.process_manager()
         assert served.lines == []
         settled = env_for(served.url, lacking, tmp_path, sampling={"stop_token_ids": [close]}, **fields)

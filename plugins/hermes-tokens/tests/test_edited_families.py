@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not NAMES, reason="the distribution trl is not i
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "untold"])
 @pytest.mark.parametrize("content", ["", None], ids=["empty", "none"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_only_an_edit_begins_a_branch_which_is_what_the_template_writes(name, content, tells):
+async def test_only_an_edit_starts_a_branch_which_matches_the_template(name, content, tells):
     play = Play(trl_tokenizer(name), tells=tells, stops=stops_of(name), allow_branches=True)
     play.messages = [{"role": "user", "content": "Look around."}]
     call = {**called(1, "ls -l"), "id": "abcdef123"}  # what some templates insist on
@@ -49,7 +49,7 @@ async def test_only_an_edit_begins_a_branch_which_is_what_the_template_writes(na
 
 @pytest.mark.skipif("glm4moe" not in NAMES, reason="the distribution trl is not installed")
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "untold"])
-async def test_an_edit_behind_a_stop_token_that_has_to_give_way_is_reported_as_an_edit(tells):
+async def test_an_edit_after_a_stop_token_that_must_be_replaced_is_reported_as_an_edit(tells):
     play = Play(trl_tokenizer("glm4moe"), tells=tells, stops=stops_of("glm4moe"))
     play.messages = [{"role": "user", "content": "Look around."}]
     for text in ("I look.", "So."):

@@ -1,4 +1,4 @@
-"""A caller who edits history: what is sent is what the template writes for the edited one, and the report says so."""
+"""A caller that edits history: the prompt is the template's rendering of the edited history, and the report says so."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def sample_answer(play: Play, *, fails: bool = False) -> None:
 
 
 @pytest.mark.parametrize("tells", [True, False])
-async def test_a_conversation_that_was_edited_and_restored_is_sent_as_it_was(tokenizer, tells):
+async def test_a_conversation_that_was_edited_and_restored_is_sent_unchanged(tokenizer, tells):
     play = Play(tokenizer, tells=tells)
     await play.turns(3)
     original = copy.deepcopy(play.messages)
@@ -83,7 +83,7 @@ async def test_a_conversation_that_was_edited_and_restored_is_sent_as_it_was(tok
     assert_true(play)
 
 
-async def test_an_edit_whose_request_fails_and_that_is_taken_back_begins_no_branch(tokenizer):
+async def test_an_edit_that_is_reverted_after_a_failed_request_starts_no_branch(tokenizer):
     play = Play(tokenizer, tells=True)
     await play.turns(2)
     original = copy.deepcopy(play.messages)
@@ -111,7 +111,7 @@ async def test_an_edit_whose_request_fails_and_that_is_taken_back_begins_no_bran
     ],
 )
 @pytest.mark.parametrize("tells", [True, False])
-async def test_a_branch_names_turn_and_field_of_the_edit_and_is_refused_where_there_may_be_none(
+async def test_a_branch_names_turn_and_field_of_the_edit_and_is_refused_where_branches_are_not_allowed(
     tokenizer, name, at, shown, tells
 ):
     answer = {"role": "assistant", "content": "I see."}
@@ -122,11 +122,11 @@ async def test_a_branch_names_turn_and_field_of_the_edit_and_is_refused_where_th
     await play.turn(answer)
     assert play.reasons() == ["", f"history_edited: {shown}"]
     original = copy.deepcopy(strict.messages)
-    with pytest.raises(ModelRequestError, match="found a changed one: turn") as refused:
+    with pytest.raises(ModelRequestError, match="got an edited one: turn") as refused:
         await strict.turn(answer)
     assert shown in refused.value.message
     assert not refused.value.fatal
-    # What was refused leaves no trace: the conversation as it was goes on.
+    # A refused edit leaves no trace: the unedited conversation continues.
     strict.messages = copy.deepcopy(original)
     fresh = Play(tokenizer, tells=tells)
     await fresh.turns(3)
@@ -137,7 +137,7 @@ async def test_a_branch_names_turn_and_field_of_the_edit_and_is_refused_where_th
 
 
 @pytest.mark.parametrize("tells", [True, False])
-async def test_a_conversation_that_is_cut_short_goes_on_from_the_turn_before(tokenizer, tells):
+async def test_a_shortened_conversation_continues_from_the_turn_before(tokenizer, tells):
     play = Play(tokenizer, tells=tells)
     await play.turns(3)
     play.messages = [*play.messages[:3], result(1, "another.txt")]
@@ -151,7 +151,7 @@ async def test_a_conversation_that_is_cut_short_goes_on_from_the_turn_before(tok
     assert_true(play)
 
 
-async def test_messages_that_change_after_they_were_answered_change_no_report(tokenizer):
+async def test_later_changes_to_answered_messages_do_not_change_the_report(tokenizer):
     play = Play(tokenizer, tells=True)
     await play.turns(2)
     await play.turn({"role": "assistant", "content": "Here."})
@@ -180,7 +180,7 @@ async def test_other_tools_are_an_edit(tokenizer, tells):
     ],
     ids=["in another order", "with another number's form", "in escapes"],
 )
-async def test_json_that_was_written_otherwise_is_no_edit_where_the_parser_has_said_so(
+async def test_differently_spelled_json_is_not_an_edit_where_the_parser_recorded_it(
     tokenizer, sampled, name, arguments
 ):
     play = Play(tokenizer, tells=True)
@@ -222,7 +222,7 @@ async def test_a_turn_of_hostile_text_is_held_against_its_message(tokenizer, con
     assert play.sent == play.written
 
 
-async def test_text_behind_a_call_that_the_template_writes_before_it_is_no_edit(tokenizer):
+async def test_text_after_a_call_that_the_template_writes_before_it_is_not_an_edit(tokenizer):
     play = Play(tokenizer, tells=False)
     answer = {"role": "assistant", "content": "I listed them.", "tool_calls": [called(1, "ls")]}
     calls = play.text({**answer, "content": None}).removesuffix("<|im_end|>")
@@ -250,7 +250,7 @@ async def test_going_back_and_forth_between_versions_is_a_branch_for_each_and_no
 
 
 @pytest.mark.parametrize("key", ["timestamp", "refusal", "model"])
-async def test_a_field_that_the_template_does_not_read_is_no_edit_however_a_turn_was_sampled(tokenizer, key):
+async def test_a_field_that_the_template_does_not_read_is_never_an_edit(tokenizer, key):
     play = Play(tokenizer, tells=True)
     play.spells = True
     await play.turns(2)
@@ -261,7 +261,7 @@ async def test_a_field_that_the_template_does_not_read_is_no_edit_however_a_turn
     assert_true(play)
 
 
-async def test_a_turn_that_was_sampled_oddly_is_written_anew_only_where_it_was_edited(tokenizer):
+async def test_an_oddly_sampled_turn_is_rendered_again_only_where_it_was_edited(tokenizer):
     play = Play(tokenizer, tells=True)
     play.spells = True
     await play.turns(2)
@@ -300,7 +300,7 @@ async def test_a_fault_of_the_server_is_not_hidden_behind_an_edit(tokenizer):
     assert not report.is_exact
 
 
-async def test_a_turn_that_the_server_left_unfinished_is_refused_where_there_may_be_no_branch(tokenizer):
+async def test_a_turn_that_the_server_left_unfinished_is_refused_where_branches_are_not_allowed(tokenizer):
     play = Play(tokenizer, tells=True, allow_branches=False)
     play.sampler.aborts = 4
     with pytest.raises(ModelServerError, match="aborted"):
@@ -339,7 +339,7 @@ async def test_an_edit_of_a_call_without_a_function_object_is_sent(tokenizer):
 
 @pytest.mark.parametrize("calls", [["s"], "str", [{"function": "f"}], [{"function": {"arguments": "{" * 9}}]])
 @pytest.mark.parametrize("tells", [True, False])
-async def test_calls_that_are_none_are_refused_or_sent_and_never_a_crash(tokenizer, calls, tells):
+async def test_invalid_calls_are_refused_or_sent_and_never_a_crash(tokenizer, calls, tells):
     play = Play(tokenizer, tells=tells)
     await play.turns(1)
     play.messages[2]["tool_calls"] = calls

@@ -1,4 +1,4 @@
-"""Stop tokens that only the parser knows: models whose folder has no generation_config.json."""
+"""Stop tokens that only the parser knows: models without generation_config.json in their folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FAMILIES = {
         "<|channel|>final<|message|>Done.<|return|>",
     ),
 }
-# No token of its own stands between a call and what is written of its result.
+# There is no separate token between a call and its result.
 ANSWERING = (
     "{% for m in messages %}{% if m.role == 'tool' %}Answer to {{ m.tool_call_id }}<|sep|>{% else %}{{ m.role }}: "
     "{% endif %}{{ m.content }}{% for call in m.tool_calls or [] %}{{ call.function.arguments | tojson }}\n"
@@ -104,7 +104,7 @@ async def test_a_family_stop_token_closes_a_turn_as_one_of_the_tokenizer_does(na
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_rule_appends_the_same_whoever_named_the_stop_token(name):
+def test_the_rule_appends_the_same_for_every_source_of_the_stop_token(name):
     lacking, complete = tokenizer_of(name), tokenizer_of(name, is_complete=True)
     rule = AppendRule(lacking, stop_ids=family_stops(lacking, get_parser(FAMILIES[name][0])))
     texts = [tool_delta(each, FAMILIES[name][2][-1]) for each in (rule, AppendRule(complete))]
@@ -113,7 +113,7 @@ def test_the_rule_appends_the_same_whoever_named_the_stop_token(name):
 
 @pytest.mark.parametrize("name", GEMMAS)
 @pytest.mark.parametrize("last", [None, "<|tool_response>", "<turn|>", "<tool_call|>"])
-def test_where_nobody_names_stop_tokens_no_text_of_the_next_message_is_lost(name, last):
+def test_without_named_stop_tokens_no_text_of_the_next_message_is_lost(name, last):
     rule = AppendRule(tokenizer_for(trl_templates()[name], stops=("<eos>",), more=("<turn|>", "<|tool_response>")))
     assert prove_template(rule).is_exact
     begins = "<|turn>tool" if "<|turn>tool" in tool_delta(rule, None) else "response:terminal"
@@ -130,7 +130,7 @@ def test_the_proof_finds_text_of_the_next_message_that_is_taken_for_the_turns():
 
 @pytest.mark.parametrize("tools", [(), (LOOK,)], ids=["no tools", "tools"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_whose_parser_knows_its_stop_tokens_has_nothing_to_be_told(name, tools):
+def test_a_family_whose_parser_knows_its_stop_tokens_gives_no_warning(name, tools):
     tokenizer = tokenizer_of(name)
     parser = get_parser(FAMILIES[name][0])
     rule = AppendRule(tokenizer, tools=tools, parser=parser, stop_ids=family_stops(tokenizer, parser))
@@ -138,7 +138,7 @@ def test_a_family_whose_parser_knows_its_stop_tokens_has_nothing_to_be_told(name
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_remedy_names_no_token_that_does_not_end_turns(name):
+def test_a_hint_names_only_tokens_that_end_turns(name):
     """gpt-oss also ends its thoughts by <|end|>: a server that stops there breaks it."""
     tokenizer = tokenizer_of(name)
     ends = {tokenizer.controls.by_text[text].id for text in (*FAMILIES[name][2], FAMILIES[name][1])}
@@ -164,14 +164,14 @@ def test_a_stop_token_for_one_kind_of_turn_does_not_settle_the_other(tools):
     ],
 )
 @pytest.mark.parametrize("own", [1, 3])
-def test_usual_stop_tokens_of_a_family_are_no_matter(name, stops, own):
+def test_usual_stop_tokens_of_a_family_are_accepted(name, stops, own):
     tokenizer = tokenizer_for(trl_templates()[name], stops=stops[-own:] if own == 3 else stops[1:2], more=stops)
     sampling = {"stop_token_ids": [tokenizer.controls.by_text[text].id for text in stops]}
     assert list(branching_stops(AppendRule(tokenizer, tools=(LOOK,)), sampling)) == []
 
 
 def tool_delta(rule, last):
-    """What follows a turn with a call whose last token has this text."""
+    """The text after a turn with a call whose last token has this text."""
     call = RequestedCall(id=CALL["id"], name="terminal", arguments="{}")
     last_id = None if last is None else rule.tokenizer.controls.by_text[last].id
     return rule.tokenizer.decode(rule.delta(ClosedTurn(last_id=last_id, calls=(call,)), [RESULT]).ids)

@@ -134,9 +134,9 @@ async def test_a_requests_sampling_wins_over_the_clients(server, connect):
         ({"logprobs": 5}, "remove logprobs"),
         ({"n": 2}, "remove n"),
         ({"stream": True}, "remove stream"),
-        ({"max_tokens": 0}, "max_tokens is a whole number above 0, found 0"),
+        ({"max_tokens": 0}, "max_tokens to be a whole number above 0, got 0"),
         ({"max_tokens": "9"}, "found '9'"),
-        ({"max_tokens": 8, "max_completion_tokens": 9}, "found max_tokens and max_completion_tokens"),
+        ({"max_tokens": 8, "max_completion_tokens": 9}, "got max_tokens and max_completion_tokens"),
     ],
 )
 async def test_a_parameter_without_a_place_is_refused_before_any_request(server, connect, sampling, said):
@@ -150,7 +150,7 @@ async def test_a_parameter_without_a_place_is_refused_before_any_request(server,
 
 async def test_a_parameter_that_only_some_protocols_have_is_refused_by_the_others(connect):
     async with serving_tokens(TokenServer("atropos")) as server:
-        with pytest.raises(ConfigError, match="protocol atropos can carry was wanted, found 'json_schema'"):
+        with pytest.raises(ConfigError, match="protocol atropos supports, got 'json_schema'"):
             await connect(server).generate(request(sampling={"json_schema": "{}"}))
 
 
@@ -179,7 +179,7 @@ async def test_weights_that_changed_under_way_are_told_apart(vllm, sglang, conne
         assert generated.weight_versions == tuple(WeightSpan(**span) for span in spans)
 
 
-async def test_a_server_that_knows_no_spans_gives_none_or_its_one_version(connect):
+async def test_a_server_without_weight_spans_gives_none_or_its_one_version(connect):
     async with serving_tokens(TokenServer("atropos")) as server:
         assert (await connect(server).generate(request())).weight_versions == ()
     async with serving_tokens(TokenServer("vllm")) as server:
@@ -190,7 +190,7 @@ async def test_a_server_that_knows_no_spans_gives_none_or_its_one_version(connec
         assert found == (WeightSpan(version="default", start=0, end=3),)
 
 
-async def test_the_prompt_is_echoed_where_that_was_asked_for(server, connect):
+async def test_the_prompt_is_echoed_on_request(server, connect):
     plain = await connect(server).generate(request(5, 6))
     asked = await connect(server, echo_prompt=True).generate(request(5, 6))
     assert asked.prompt_echo == (5, 6)
@@ -229,7 +229,7 @@ async def test_the_url_may_end_in_v1_or_not(server, connect, suffix):
 
 
 @pytest.mark.parametrize(("told", "kept"), [(None, "unknown"), ("raw", "raw"), ("processed_logprobs", "processed")])
-async def test_provenance_says_protocol_place_model_and_kind_of_logprob(server, connect, told, kept):
+async def test_provenance_has_protocol_address_model_and_kind_of_logprob(server, connect, told, kept):
     url = server.url.replace("http://", "http://ann:secret@") + "?token=t0ken"
     client = connect(server, base_url=url, logprobs_mode=told)
     assert client.provenance == {
@@ -242,7 +242,7 @@ async def test_provenance_says_protocol_place_model_and_kind_of_logprob(server, 
     assert server.received[0][0]["Authorization"].startswith("Basic ")
 
 
-async def test_a_kind_of_logprob_that_is_none_is_refused(server, connect):
+async def test_an_unknown_kind_of_logprob_is_refused(server, connect):
     with pytest.raises(ConfigError, match="raw or processed"):
         connect(server, logprobs_mode="raw_logits")
 

@@ -1,4 +1,4 @@
-"""What the generate clients send again, what they abort, and what they find out before a run."""
+"""Retries, aborts and start-up checks of the generate clients."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_server_that_stays_silent_is_given_up_and_told_to_stop(protocol)
     await with_more_time(attempt)
 
 
-async def test_no_attempt_begins_when_the_rollouts_time_is_over(server, connect):
+async def test_no_attempt_starts_when_the_rollouts_time_is_over(server, connect):
     server.plays(Fault.refuse(503, Retry_After="60"))
     with pytest.raises(ModelServerError):
         await connect(server).generate(request(timeout=50.0))
@@ -140,7 +140,7 @@ async def test_the_servers_wordings_of_an_overflow_are_known(server, connect, te
         await connect(server).generate(request())
 
 
-async def test_nobody_at_the_address(connect):
+async def test_no_server_at_the_address(connect):
     with closed_port() as port:
         for protocol in PROTOCOLS:
             server = TokenServer(protocol)
@@ -163,7 +163,7 @@ async def test_a_cancelled_rollout_aborts_its_request_on_the_server(connect, pro
         assert server.aborts == (["r1"] if protocol == "vllm" else ["r1#"])
         await server.ended.wait()
         assert server.lines[0]["aborted"] is True
-        assert (await client.generate(request())).ids, "the client goes on"
+        assert (await client.generate(request())).ids, "the client still works"
 
 
 async def test_atropos_server_hears_of_a_cancelled_rollout_by_its_connection(connect):
@@ -208,8 +208,8 @@ async def test_a_second_cancellation_ends_the_wait_but_not_the_abort(connect):
         assert server.aborts == ["r1"]
 
 
-async def test_an_abort_of_one_request_does_not_hit_one_whose_id_begins_alike(connect):
-    """SGLang aborts every request whose id begins with the one it is given."""
+async def test_an_abort_of_one_request_does_not_hit_one_with_a_longer_id(connect):
+    """SGLang aborts every request whose id starts with the given one."""
     async with serving_tokens(TokenServer("sglang")) as server:
         server.plays(Fault.hang(), Fault.hang())
         client = connect(server)
@@ -252,13 +252,13 @@ async def test_a_server_of_another_protocol_is_found_by_the_check(connect):
     async with serving_tokens(TokenServer("vllm")) as server:
         for protocol in ("sglang", "atropos"):
             client = create_generate_client(protocol, server.url, "m")
-            with pytest.raises(ModelRequestError, match="/generate was wanted") as caught:
+            with pytest.raises(ModelRequestError, match="expected a server with /generate") as caught:
                 await client.check()
             assert "--model-protocol" in (caught.value.hint or "")
             await client.aclose()
     async with serving_tokens(TokenServer("sglang")) as server:
         client = create_generate_client("vllm", server.url, "m")
-        with pytest.raises(ModelRequestError, match="/inference/v1/generate was wanted"):
+        with pytest.raises(ModelRequestError, match="expected a server with /inference/v1/generate"):
             await client.check()
         await client.aclose()
 
@@ -340,7 +340,7 @@ async def test_many_requests_at_a_time_get_each_its_own_answer(server, connect):
     assert [answer.ids[0] for answer in answers] == list(range(64))
 
 
-async def test_an_unusable_answer_is_not_asked_for_again(server, connect):
+async def test_a_request_with_an_unusable_answer_is_not_repeated(server, connect):
     server.plays(Fault.named("no_logprobs"), Fault.none())
     with pytest.raises(ModelReplyError):
         await connect(server, max_retries=4).generate(request())

@@ -1,4 +1,4 @@
-"""A token-level model's check: a server without logprobs is told of before a run."""
+"""A token-level model's check: a server without logprobs is reported before a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_the_check_samples_one_token_that_belongs_to_no_rollout(folder, pr
         assert play.check().is_exact
 
 
-async def test_a_check_that_the_server_fails_for_now_stops_no_run(folder):
+async def test_a_temporary_failure_of_the_check_does_not_stop_the_run(folder):
     async with rollout(folder, ["one<|im_end|>"], client={"max_retries": 0}) as play:
         play.server.check_fault = Fault.refuse(500)
         await play.model.check()
@@ -67,7 +67,7 @@ async def test_a_check_that_the_server_fails_for_now_stops_no_run(folder):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_recorded_check_is_no_turn_that_a_sample_must_hold(folder, protocol, tmp_path):
+async def test_a_recorded_check_is_not_a_turn_that_a_sample_must_hold(folder, protocol, tmp_path):
     log = tmp_path / "wire.jsonl"
     async with (
         rollout(folder, [], protocol=protocol) as play,

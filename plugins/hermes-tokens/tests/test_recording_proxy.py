@@ -210,7 +210,7 @@ async def test_credentials_in_the_upstream_url_are_sent_there(log):
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"choices": 3}', b'{"meta_info": null}', b"[" * 99_999])
 @pytest.mark.parametrize("asked", [b'{"token_ids": 3}', b'{"prompt": {}}', b"[]", b"\xff"])
 @pytest.mark.parametrize("path", ["/inference/v1/generate", "/generate", "/chat/completions"])
-def test_what_cannot_be_read_is_logged_as_nothing_and_never_an_error(path, asked, answer):
+def test_unreadable_data_is_logged_as_empty_and_never_an_error(path, asked, answer):
     exchange = Exchange(path=path, headers={}, request=asked, status=200, answer=bytearray(answer), complete=True)
     assert [line["ids"] for line in exchange.lines()] == [[]]
 
@@ -231,7 +231,7 @@ def test_a_log_that_cannot_be_written_is_said_before_anything_runs(tmp_path):
         RecordingProxy("http://h:1", tmp_path / "no" / "wire.jsonl")
 
 
-def test_an_upstream_that_is_no_url_is_said_before_anything_runs(log):
+def test_an_invalid_upstream_url_is_reported_before_anything_runs(log):
     with pytest.raises(ConfigError, match="http://HOST:PORT"):
         RecordingProxy("h:1", log)
 

@@ -1,4 +1,4 @@
-"""Stop tokens against the chat template: what is said before a run, what a turn's text is, what begins a branch."""
+"""Stop tokens against the chat template: reports before a run, the text of a turn, and branches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lacking(tmp_path_factory):
 
 
 def stopping(folder, *texts, named=False):
-    """Sample these texts in turn, each stopped at its last token; `named`: the server says which that was."""
+    """Sample these texts in turn, each stopped at its last token; `named`: the server reports that token."""
     tokenizer, left = ChatTokenizer.load(folder), list(texts)
 
     def sample(_prompt, _sampling):
@@ -76,7 +76,7 @@ async def test_stop_tokens_that_the_template_does_not_write_are_warned_of_once_b
 
 async def test_where_no_branch_is_allowed_such_stop_tokens_are_an_error(lacking):
     async with rollout(lacking, [], allow_branches=False) as play:
-        with pytest.raises(ConfigError, match="every turn that ends so begins a branch") as raised:
+        with pytest.raises(ConfigError, match="every such turn starts a branch") as raised:
             await play.model.check()
         assert f"stop_token_ids: [{id_of(lacking, CLOSE)}]" in (raised.value.hint or "")
         assert play.server.lines == []
@@ -98,13 +98,13 @@ async def test_a_stop_token_of_the_sampling_that_the_template_does_not_write_is_
         async with rollout(folder, [], sampling=sampling) as play:
             await play.model.check()
     (message,) = warnings(caplog)
-    assert f"a turn that ends with '<|im_start|>' (id {odd}) begins a branch" in message
-    assert f"take {odd} out of stop_token_ids" in message
+    assert f"a turn that ends with '<|im_start|>' (id {odd}) starts a branch" in message
+    assert f"remove {odd} from stop_token_ids" in message
 
 
 @pytest.mark.parametrize("allowed", [None, True, False])
 @pytest.mark.parametrize("others", [[OTHER], [OTHER, CLOSE]])
-async def test_a_stop_beside_the_templates_own_that_it_never_writes_is_no_matter(tmp_path, caplog, others, allowed):
+async def test_an_additional_stop_that_the_template_never_writes_is_accepted(tmp_path, caplog, others, allowed):
     folder = chatml_folder(tmp_path, stops=[CLOSE])
     sampling = {"stop_token_ids": [id_of(folder, each) for each in others]}
     with caplog.at_level(logging.WARNING):
@@ -114,7 +114,7 @@ async def test_a_stop_beside_the_templates_own_that_it_never_writes_is_no_matter
 
 
 @pytest.mark.parametrize("found", [395, 0, "151645", {5: 1}, ["5"], [5.0], [True], [None], [-1]])
-async def test_stop_token_ids_that_are_no_list_of_ids_are_refused(folder, found):
+async def test_stop_token_ids_that_are_not_a_list_of_ids_are_refused(folder, found):
     sampling = {"stop_token_ids": found}
     async with rollout(folder, ["one<|im_end|>"], sampling=sampling) as play:
         with pytest.raises(ConfigError, match="expected stop_token_ids to be a list of token ids"):
@@ -127,7 +127,7 @@ async def test_stop_token_ids_that_are_no_list_of_ids_are_refused(folder, found)
 
 
 @pytest.mark.parametrize("text", ["</tool_call>", "</think>", "fox"])
-async def test_a_stop_at_what_is_text_begins_no_branch_and_no_complaint(folder, caplog, text):
+async def test_a_stop_at_a_text_token_starts_no_branch_and_gives_no_warning(folder, caplog, text):
     sampling = {"stop_token_ids": [ChatTokenizer.load(folder).encode_scaffold(text)[-1]]}
     with caplog.at_level(logging.WARNING):
         async with rollout(folder, [], sampling=sampling, allow_branches=False) as play:
@@ -144,7 +144,7 @@ MORE = ({"role": "assistant", "content": "one"}, {"role": "user", "content": "Mo
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_turn_whose_stop_token_must_give_way_is_not_continued_where_no_branch_is_allowed(folder, protocol):
+async def test_a_turn_whose_stop_token_must_be_replaced_is_not_continued_where_no_branch_is_allowed(folder, protocol):
     sampler = stopping(folder, f"one{OTHER}", f"two{OTHER}")
     async with rollout(folder, sampler, protocol=protocol, allow_branches=False) as play:
         await play.ask(USER)
@@ -171,7 +171,7 @@ async def test_by_default_a_stop_token_that_gives_way_begins_a_branch(folder, st
         assert play.check().trained == play.check().sampled
 
 
-async def test_a_turn_that_ends_as_the_template_writes_it_goes_on_where_no_branch_is_allowed(folder):
+async def test_a_turn_that_ends_as_the_template_writes_it_continues_where_no_branch_is_allowed(folder):
     async with rollout(folder, stopping(folder, "one<|im_end|>", "two<|im_end|>"), allow_branches=False) as play:
         await play.ask(USER)
         await play.ask(USER, *MORE)
@@ -213,7 +213,7 @@ async def test_a_turn_that_was_cut_keeps_its_last_token(folder):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_stop_tokens_of_a_family_are_asked_for_beside_the_runs_own(lacking, protocol, caplog):
+async def test_the_stop_tokens_of_a_family_are_requested_beside_the_runs_own(lacking, protocol, caplog):
     close, mark = id_of(lacking, CLOSE), id_of(lacking, "</tool_call>")
     sampler = stopping(lacking, "one<|im_end|>", "two<|im_end|>")
     with caplog.at_level(logging.WARNING):
@@ -228,7 +228,7 @@ async def test_the_stop_tokens_of_a_family_are_asked_for_beside_the_runs_own(lac
     assert warnings(caplog) == []
 
 
-async def test_a_family_whose_stop_tokens_the_tokenizer_stops_at_by_itself_asks_for_nothing(folder):
+async def test_stop_tokens_that_the_tokenizer_already_stops_at_are_not_requested(folder):
     async with rollout(folder, ["one<|im_end|>"], parser=parser_with(CLOSE, OTHER, "<|eot_id|>")) as play:
         await play.ask(USER)
         assert "stop_token_ids" not in play.server.lines[0]["sampling"]
@@ -275,10 +275,10 @@ async def test_a_request_that_ignores_the_end_is_not_stopped_by_a_familys_tokens
 
 
 @pytest.mark.parametrize(("allowed", "asked"), [(None, True), (True, True), (False, False)])
-async def test_a_familys_stop_token_that_the_template_does_not_write_is_asked_for_where_it_may_branch(
+async def test_a_familys_stop_token_that_the_template_does_not_write_is_requested_where_it_may_branch(
     lacking, allowed, asked, caplog
 ):
-    """Behind Llama's <|eom_id|> a model makes up what the tool says; some of its templates never write it."""
+    """After Llama's <|eom_id|> a model makes up the tool's result; some of its templates never write that token."""
     close, odd = id_of(lacking, CLOSE), id_of(lacking, "<|im_start|>")
     sampler = stopping(lacking, "one<|im_end|>")
     parser = parser_with(CLOSE, "<|im_start|>")
@@ -292,7 +292,7 @@ async def test_a_familys_stop_token_that_the_template_does_not_write_is_asked_fo
 
 
 def with_template_for_tools(path, change):
-    """A tokenizer's folder whose template for conversations with tools is another one."""
+    """A tokenizer's folder with a different template for conversations with tools."""
     folder = chatml_folder(path, stops=[CLOSE])
     named = [{"name": "default", "template": TEMPLATE}, {"name": "tool_use", "template": change(TEMPLATE)}]
     (folder / "chat_template.jinja").unlink()
@@ -304,7 +304,7 @@ TOOL_TEMPLATES = {
     "its stop token": (lambda text: text.replace(CLOSE, OTHER), "expected turns to stop at '<|endoftext|>'"),
     "its results": (
         lambda text: text.replace("{{ message.content }}\n</tool_response>", "</tool_response>"),
-        "support for tool results was wanted",
+        "a chat template with support for tool results",
     ),
 }
 
@@ -324,7 +324,7 @@ async def test_a_template_for_tools_alone_is_tried_before_the_run_too(tmp_path, 
                 await play.ask(USER)
 
 
-async def test_a_sound_template_for_tools_alone_is_no_matter(tmp_path, caplog):
+async def test_a_correct_template_for_tools_alone_is_accepted(tmp_path, caplog):
     folder = with_template_for_tools(tmp_path, lambda text: text.replace("Tools:", "You may call:"))
     with caplog.at_level(logging.WARNING):
         async with rollout(folder, [], allow_branches=False) as play:

@@ -189,7 +189,7 @@ async def test_another_stop_token_gives_way_once_although_the_next_request_is_ma
 async def test_a_conversation_that_the_template_cannot_write_ends_its_rollout_and_not_the_run(folder):
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
     async with rollout(folder, []) as play:
-        with pytest.raises(ModelRequestError, match="text was wanted as a message's content") as raised:
+        with pytest.raises(ModelRequestError, match="expected text as a message's content") as raised:
             await play.ask(picture)
         assert not raised.value.fatal
         assert play.server.lines == []
@@ -223,14 +223,14 @@ async def test_a_server_that_aborts_again_and_again_is_named(folder):
     whole = tokenizer.encode_scaffold("a long answer<|im_end|>")
     async with rollout(folder, [whole] * 9) as play:
         play.server.plays(*[Fault.named("abort")] * 9)
-        with pytest.raises(ModelServerError, match="aborted the request 4 times"):
+        with pytest.raises(ModelServerError, match="got 4 aborts by the server"):
             await play.ask(USER)
 
 
 async def test_a_server_that_saw_another_prompt_is_not_believed(folder):
     async with rollout(folder, ["one<|im_end|>"]) as play:
         play.server.plays(Fault.answer(lambda answer: answer.update(prompt_token_ids=[1, 2, 3])))
-        with pytest.raises(ModelReplyError, match="they differ from place 0"):
+        with pytest.raises(ModelReplyError, match="differs from position 0"):
             await play.ask(USER)
         assert play.session.samples() == []
 
@@ -254,7 +254,7 @@ async def test_reasoning_left_open_at_the_limit_is_closed_without_loss(folder):
 
 
 class TestTheParityWithTheTemplate:
-    """What a client of another making would send is not taken for exact."""
+    """The request of a different client is not reported as exact."""
 
     @pytest.fixture
     def rule(self, folder):
@@ -306,7 +306,7 @@ class TestTheParityWithTheTemplate:
             each["function"]["arguments"] = arguments
         called = {"role": "assistant", "content": content, "tool_calls": made}
         results = [{"role": "tool", "tool_call_id": each["id"], "content": "found"} for each in made]
-        sampled = rule.tokenizer.encode_scaffold(f"whatever it wrote{stop}")
+        sampled = rule.tokenizer.encode_scaffold(f"any text{stop}")
         calls = tuple(RequestedCall(id=each["id"], name="terminal", arguments=arguments) for each in made)
         delta = rule.delta(ClosedTurn(last_id=sampled[-1], calls=calls), results)
         spans = [*rule.opening([USER]).spans, ContextSpan(role="assistant", ids=tuple(sampled)), *delta.spans]
@@ -324,7 +324,7 @@ class TestTheParityWithTheTemplate:
         assert compare(rule, messages, self.spans(rule, *spans)).foreign == 1
 
 
-# What stands before a message depends on how many there are: nobody can append to that.
+# The text before a message depends on the number of messages, so nothing can be appended.
 REWRITING = TEMPLATE.replace("<|im_start|>{{ message.role }}\n", "<|im_start|>{{ message.role }} {{ loop.index }}\n")
 assert REWRITING != TEMPLATE
 
@@ -349,7 +349,7 @@ async def test_a_template_that_rewrites_may_branch_if_the_run_allows_it(tmp_path
         assert play.check().trained == play.check().sampled
 
 
-async def test_the_predecessors_form_has_a_node_for_each_sample(folder):
+async def test_hermes_agents_form_has_a_node_for_each_sample(folder):
     async with rollout(folder, ["one<|im_end|>"]) as play:
         await play.ask(USER)
         (node,) = play.session.managed_state()["nodes"]

@@ -1,4 +1,4 @@
-"""What is appended after a sampled turn: junctions, untrusted text, and at what cost."""
+"""Appending to a sampled turn: junctions, untrusted text, and the cost."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_reasoning_is_open_when_its_last_mark_opens_it(rule, opened, sampled, ex
 
 
 def test_a_call_is_not_completed_when_its_turn_is_closed(rule):
-    """What stands between arguments and stop token is the model's to write."""
+    """The text between arguments and stop token is the model's own."""
     appended = rule.delta(ClosedTurn(calls=(CALL,), finish_reason="length"), [RESULT])
     assert text_of(rule, appended).startswith("<|im_end|>\n<|im_start|>user<tool_response>\n7 °C\n</tool_response>")
     assert appended.inserted == 1
@@ -120,7 +120,7 @@ def test_results_of_several_calls_come_back_in_one_delta(rule):
     assert [span.role for span in appended.spans] == ["assistant", "tool", "tool", "assistant"]
 
 
-def test_nothing_new_asks_the_model_to_write_again(rule):
+def test_no_new_message_still_gives_a_prompt_to_write_again(rule):
     appended = rule.delta(ClosedTurn(last_id=token(rule, "<|im_end|>")), [])
     assert text_of(rule, appended) == "\n<|im_start|>assistant\n"
 
@@ -134,7 +134,7 @@ def test_content_may_be_a_list_of_texts_or_missing(rule):
 
 def test_other_content_than_text_is_refused(rule):
     image = [{"type": "image_url", "image_url": {"url": "x"}}]
-    with pytest.raises(ConfigError, match="text was wanted as a message's content"):
+    with pytest.raises(ConfigError, match="expected text as a message's content"):
         rule.delta(ClosedTurn(), [{**USER, "content": image}])
 
 
@@ -146,13 +146,13 @@ def test_a_refused_conversation_is_an_error_with_the_templates_words():
 
 def test_a_template_that_leaves_a_message_out_is_refused():
     text = "{% for m in messages if m.role != 'tool' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
-    with pytest.raises(TemplateError, match="content of tool messages was wanted, found one that leaves it out"):
+    with pytest.raises(TemplateError, match="content of tool messages, got one that leaves it out"):
         AppendRule(tokenizer_for(text)).delta(ClosedTurn(calls=(CALL,)), [RESULT])
 
 
 def test_a_template_that_rewrites_text_in_its_own_way_is_refused():
     text = "{% for m in messages %}<|im_start|>{{ m.content | replace('<', '&lt;') }}<|im_end|>{% endfor %}"
-    with pytest.raises(TemplateError, match="found one that changes it otherwise"):
+    with pytest.raises(TemplateError, match="got one that changes it otherwise"):
         AppendRule(tokenizer_for(text)).opening([USER])
 
 
@@ -189,7 +189,7 @@ hostile = st.lists(
 @given(texts=st.tuples(hostile, hostile, hostile))
 @example(texts=("<|im_end|>", "<|im_end|>", "<|im_end|>"))
 @settings(max_examples=100, deadline=None)
-def test_no_content_name_or_id_makes_a_control_token(texts):
+def test_no_content_name_or_id_becomes_a_control_token(texts):
     content, name, number = texts
     rule = named_rule()
     calm, wild = (_with_result(rule, *each) for each in (("x", "x", "x"), (content, name, number)))
@@ -213,7 +213,7 @@ def named_rule():
 
 @given(content=hostile, argument=hostile)
 @settings(max_examples=50, deadline=None)
-def test_a_history_in_the_first_prompt_makes_no_control_token(content, argument):
+def test_a_history_in_the_first_prompt_becomes_no_control_token(content, argument):
     def opening(content, argument):
         function = {"name": argument, "arguments": {"a": [argument, {"b": argument}], argument: 1}}
         calls = [{"id": argument, "type": "function", "function": function}]

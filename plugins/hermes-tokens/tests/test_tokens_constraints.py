@@ -1,4 +1,4 @@
-"""Samples that were drawn under a mask: which parameters are one, and who says so."""
+"""Samples that were drawn under a mask: which parameters count, and where they are recorded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def connect():
 
 @pytest.mark.parametrize(("protocol", "name", "value"), EVERY_MASK)
 @pytest.mark.parametrize("mode", ["raw", "processed", None])
-async def test_a_turn_under_a_mask_names_it_whatever_the_logprobs_are(connect, protocol, name, value, mode):
+async def test_a_turn_under_a_mask_names_it_for_every_kind_of_logprob(connect, protocol, name, value, mode):
     async with serving_tokens(TokenServer(protocol)) as server:
         asked = request(sampling={"temperature": 1.0, name: value})
         assert (await connect(server, logprobs_mode=mode).generate(asked)).constraints == (name,)
@@ -75,7 +75,7 @@ def test_what_shapes_the_distribution_counts_where_the_logprobs_are_processed_by
     ],
     ids=["no mask", "empty masks", "all tokens"],
 )
-def test_what_masks_nothing_is_no_constraint(sampling):
+def test_a_parameter_that_masks_nothing_is_not_a_constraint(sampling):
     assert constraints(sampling, logprobs_mode="processed") == ()
 
 
@@ -105,7 +105,7 @@ async def test_masked_tokens_are_marked_and_counted_and_may_be_allowed(folder):
         assert play.session.samples()[0].constrained
 
 
-def test_a_mask_that_is_allowed_hides_no_fault():
+def test_an_allowed_mask_hides_no_fault():
     report = Exactness(sampled=2, trained=1, with_logprob=2, constrained=2)
     assert report.why_not_exact(allow_constrained=True) == "sampled_trained_share is 0.5"
 

@@ -43,7 +43,7 @@ def declared(name, messages):
 
 
 def own_ids(name, messages):
-    """What the template alone writes; the templates of models that see take a content's parts."""
+    """The template's own rendering; templates of vision models take content parts."""
     tokenizer = family_tokenizer(name)
     parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
     taken = parts if name in {"smolvlm", "idefics3"} else messages
@@ -143,14 +143,14 @@ class Unable(Silent):
 
 
 @pytest.mark.parametrize(("parser", "named"), [(None, "no parser"), (Silent(), "Silent")])
-def test_tools_that_nobody_declares_are_refused_with_what_to_type(parser, named):
+def test_tools_that_are_not_declared_are_refused_with_a_hint(parser, named):
     with pytest.raises(ConfigError, match=f"it does not list the tools, and .*{named}") as refused:
         prove_template(plain_rule(parser=parser)).require()
     assert "--parser deepseek_v3" in str(refused.value)
 
 
 def test_a_parser_that_cannot_declare_the_tools_is_named():
-    with pytest.raises(ConfigError, match=r"got .*Unable, which cannot: no words for 1 tools"):
+    with pytest.raises(ConfigError, match=r"got .*Unable, which fails: no words for 1 tools"):
         plain_rule(parser=Unable())
 
 
@@ -166,7 +166,7 @@ def test_a_parser_that_cannot_declare_the_tools_is_named():
 )
 def test_a_template_that_does_not_write_the_declaration_is_refused(template):
     rule = plain_rule(template)
-    with pytest.raises(ConfigError, match="support for tools was wanted, found none: the tools are to be declared in"):
+    with pytest.raises(ConfigError, match="support for tools, got one without: the tools must be declared in"):
         prove_template(rule).require()
     with pytest.raises(ConfigError):
         rule.opening([USER])

@@ -1,4 +1,4 @@
-"""Untrusted text is never a control token, and is otherwise encoded as it is inside a whole rendering."""
+"""Untrusted text never becomes a control token, and is otherwise encoded as inside a whole rendering."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ hostile = st.lists(
     ),
     max_size=12,
 ).map("".join)
-# What the smaller vocabularies can write at all, edges of white space included.
+# The characters that the smaller vocabularies support, including white space at the edges.
 harmless = st.text(alphabet="abcdefg OSLO.,:7\n", max_size=30)
 
 
@@ -34,7 +34,7 @@ def made(kind):
 @example(text="".join(CONTROLS))
 @example(text=" ".join(CONTROLS))
 @settings(max_examples=60, deadline=None)
-def test_no_control_id_comes_out_of_any_text(kind, text):
+def test_no_text_is_encoded_to_a_control_id(kind, text):
     tokenizer = made(kind)
     for where in ({}, {"at_start": True}, {"continued": True}):
         assert tokenizer.control_ids.isdisjoint(tokenizer.encode_plain(text, **where))
@@ -70,7 +70,7 @@ def test_a_vocabulary_may_hold_a_control_token_as_an_ordinary_piece():
     assert tokenizer.decode(ids) == "Oslo</s>Oslo" or "<unk>" in tokenizer.decode(ids)
 
 
-def test_added_white_space_is_no_control_token():
+def test_added_white_space_is_not_a_control_token():
     tokenizer = tokenizer_for(TEMPLATE, more=("   ", "\t\t", "▁▁"))
     added = {tokenizer.controls.by_text.get(text) for text in ("   ", "\t\t", "▁▁")}
     assert added == {None}

@@ -1,4 +1,4 @@
-"""The start-up proof says where rule and template differ, and what a template does not support."""
+"""The start-up check reports where rule and template differ, and what a template does not support."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_history_that_changes_what_comes_after_a_turn_is_found():
     proof = proved(numbered)
     assert not proof.is_exact
     assert case(proof, "user_message").result == "ok"
-    with pytest.raises(ConfigError, match=r"differ: the texts differ\n  template: .*tool 6.*\n  rule:     .*tool 5"):
+    with pytest.raises(ConfigError, match=r"the texts differ\n  template: .*tool 6.*\n  rule:     .*tool 5"):
         proof.require()
 
 
@@ -51,7 +51,7 @@ def test_ids_that_differ_where_the_texts_agree_are_found(monkeypatch):
     monkeypatch.setattr(PlainEncoder, "encode", lambda self, text, **_: encode(self, text, at_start=True))
     proof = prove_template(AppendRule(tokenizer))
     assert not proof.is_exact
-    with pytest.raises(ConfigError, match="the texts agree, the ids do not"):
+    with pytest.raises(ConfigError, match="the texts agree but the ids differ"):
         proof.require()
 
 
@@ -68,7 +68,7 @@ def test_tools_that_do_not_change_the_text_are_not_supported():
     proof = proved(PLAIN, tools=TOOLS)
     assert case(proof, "tools").result == "unsupported"
     assert not proof.is_exact
-    with pytest.raises(ConfigError, match="support for tools was wanted, found none: it does not list the tools"):
+    with pytest.raises(ConfigError, match="support for tools, got one without: it does not list the tools"):
         proof.require()
     assert proved(PLAIN).is_exact
 
@@ -80,16 +80,16 @@ def test_tools_that_do_not_change_the_text_are_not_supported():
 def test_a_template_without_tool_messages_will_not_do_for_tools(tool, reason):
     text = "{{ tools | tojson }}" + PLAIN.replace("<|im_start|>", f"{{% if m.role == 'tool' %}}{tool}{{% else %}}", 1)
     text = text.replace("{% endfor %}", "{% endif %}{% endfor %}")
-    with pytest.raises(ConfigError, match=rf"support for tool results was wanted, found none: .*{reason}"):
+    with pytest.raises(ConfigError, match=rf"support for tool results, got one without: .*{reason}"):
         proved(text, tools=TOOLS).require()
     proof = proved(text)
     assert case(proof, "tool_result").result == "unsupported"
     assert proof.is_exact
 
 
-def test_a_template_that_takes_no_conversation_at_all_is_refused():
+def test_a_template_that_accepts_no_conversation_is_refused():
     proof = proved("{{ raise_exception('never') }}")
-    with pytest.raises(ConfigError, match=r"conversation that begins with a user's message was wanted.*never"):
+    with pytest.raises(ConfigError, match=r"conversation that starts with a user message, got one without.*never"):
         proof.require()
 
 

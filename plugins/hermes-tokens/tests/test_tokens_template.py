@@ -1,4 +1,4 @@
-"""Chat templates are rendered as transformers renders them, and say what is wrong with them."""
+"""Chat templates are rendered as by transformers, and errors name the fault."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_refusal_names_the_line_the_roles_and_the_templates_own_words():
 
 
 @pytest.mark.parametrize("text", ["{{ messages[0].nothing.at_all }}", "{{ 1 / 0 }}", "{{ messages.append(1) }}"])
-def test_whatever_a_template_stumbles_over_is_a_template_error(text):
+def test_every_exception_of_a_template_is_a_template_error(text):
     with pytest.raises(TemplateError, match="refuses the messages"):
         ChatTemplate(text).render([USER])
 
@@ -90,7 +90,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox():
         ChatTemplate("{{ ''.__class__.__mro__[1].__subclasses__() }}").render([USER])
 
 
-def test_further_arguments_need_no_second_compilation(monkeypatch):
+def test_additional_arguments_need_no_second_compilation(monkeypatch):
     template = ChatTemplate("{{ a }}{{ b }}{{ strftime_now('%Y') }}", kwargs={"a": 1})
     monkeypatch.setattr("hermes_tokens.chat_template.template._compile", None)
     other = template.using({"b": 2}, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))

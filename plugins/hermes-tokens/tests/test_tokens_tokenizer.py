@@ -81,19 +81,19 @@ def test_without_a_template_the_error_says_where_to_put_one(folder):
     (folder / "chat_template.jinja").unlink()
     tokenizer = ChatTokenizer.load(folder)
     assert tokenizer.chat_template is None
-    with pytest.raises(ConfigError, match=r"found one without\n  → add chat_template.jinja"):
+    with pytest.raises(ConfigError, match=r"got one without\n  → add chat_template.jinja"):
         tokenizer.template_for(())
 
 
 def test_named_templates_without_a_default_are_listed(folder):
     (folder / "chat_template.jinja").unlink()
     write(folder, "tokenizer_config.json", chat_template=[{"name": "rag", "template": "x"}])
-    with pytest.raises(ConfigError, match="named default was wanted, found rag"):
+    with pytest.raises(ConfigError, match="named default, got rag"):
         ChatTokenizer.load(folder).template_for(())
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"tokenizer\.json was wanted, found none in .*\n  → --tokenizer DIR"):
+    with pytest.raises(ConfigError, match=r"tokenizer\.json, got .* without one\n  → --tokenizer DIR"):
         ChatTokenizer.load(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_tokens_that_only_the_config_knows_are_added(folder):
 
 def test_files_that_disagree_on_an_id_are_refused(folder):
     write(folder, "tokenizer_config.json", added_tokens_decoder={"7": {"content": "<|more|>"}})
-    with pytest.raises(ConfigError, match=r"'<\|more\|>' with id 7 was wanted"):
+    with pytest.raises(ConfigError, match=r"'<\|more\|>' to have id 7"):
         ChatTokenizer.load(folder)
 
 
@@ -153,7 +153,7 @@ def test_a_tokenizer_of_transformers_is_taken_over(trained):
 
 
 def test_a_slow_tokenizer_is_refused_with_the_way_to_a_fast_one():
-    with pytest.raises(ConfigError, match=r"found SimpleNamespace without backend_tokenizer\n  → .*use_fast"):
+    with pytest.raises(ConfigError, match=r"got SimpleNamespace without backend_tokenizer\n  → .*use_fast"):
         ChatTokenizer.of(SimpleNamespace(chat_template=None))
 
 

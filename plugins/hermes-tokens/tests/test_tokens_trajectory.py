@@ -1,4 +1,4 @@
-"""The trajectory: what was sampled is in the samples with loss exactly once, whatever the branches."""
+"""The trajectory: every sampled token is in the samples with loss exactly once, in every tree of branches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_branch_trains_each_sampled_token_once_and_says_why_it_began():
     assert second.logprobs[1] == -0.02  # known, though without loss here
 
 
-def test_going_back_over_context_alone_is_no_break():
+def test_going_back_over_context_alone_starts_no_branch():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
     trajectory.add_sampled(generated(2))
@@ -117,7 +117,7 @@ def test_dropping_the_only_token_of_a_turn_leaves_the_turn_in_its_own_branch():
     assert [sample.tokens for sample in trajectory.samples()] == [[1, 99], [1, 50, 4]]
 
 
-def test_a_prompt_made_anew_that_only_adds_begins_no_branch():
+def test_a_new_prompt_that_only_adds_starts_no_branch():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
     trajectory.add_sampled(generated(2))
@@ -127,7 +127,7 @@ def test_a_prompt_made_anew_that_only_adds_begins_no_branch():
     assert sample.tokens == [1, 2, 3, 4]
 
 
-def test_a_prompt_made_anew_that_rewrites_begins_a_branch_where_it_differs():
+def test_a_new_prompt_that_rewrites_starts_a_branch_where_it_differs():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
     trajectory.add_sampled(generated(2, 3))
@@ -189,7 +189,7 @@ class TestTheCheck:
         assert not found.is_exact
         assert "has loss 2 times" in found.faults[0]
 
-    def test_a_token_that_nobody_sampled_is_found(self):
+    def test_a_token_that_was_never_sampled_is_found(self):
         found = check_exactness(self.exchanges(), [self.sample(masks=[IGNORED, 2, 3, 4, 5])])
         assert found.faults == ("sample 0: token 3 (id 4) has loss and was never sampled",)
 
@@ -201,7 +201,7 @@ class TestTheCheck:
 
     def test_a_changed_logprob_is_found(self):
         found = check_exactness(self.exchanges(), [self.sample(logprobs=[None, -0.02, -0.031, None, -0.05])])
-        assert found.faults == ("turn 0: sampled token 1 has logprob -0.031, -0.03 was sent",)
+        assert found.faults == ("turn 0: sampled token 1 has logprob -0.031, but -0.03 was sent",)
 
     @pytest.mark.parametrize(
         ("changed", "words"),
@@ -212,10 +212,10 @@ class TestTheCheck:
             ({"tokens": [1, 2, 3.0, 4, 5]}, "whole numbers"),
             ({"tokens": None}, "must be lists"),
             ({"logprobs": [-0.5, -0.02, -0.03, None, -0.05]}, "token 0 (id 1) has no loss and the logprob -0.5"),
-            ({"logprobs": [None, None, -0.03, None, -0.05]}, "has logprob None, -0.02 was sent"),
+            ({"logprobs": [None, None, -0.03, None, -0.05]}, "has logprob None, but -0.02 was sent"),
         ],
     )
-    def test_a_sample_that_says_what_nobody_sent_is_found(self, changed, words):
+    def test_a_sample_with_a_value_that_was_never_sent_is_found(self, changed, words):
         found = check_exactness(self.exchanges(), [self.sample(**changed)])
         assert not found.is_exact
         assert words in "; ".join(found.faults)
@@ -236,14 +236,16 @@ class TestTheCheck:
     def test_one_logprob_does_not_stand_for_two_of_the_same_token(self):
         twice = [Exchange(prompt_ids=[1], ids=[2], logprobs=[value]) for value in (-0.1, -0.1)]
         samples = [self.sample(tokens=[1, 2], masks=[IGNORED, 2], logprobs=[None, value]) for value in (-0.1, -0.2)]
-        assert check_exactness(twice, samples).faults == ("turn 1: sampled token 0 has logprob -0.2, -0.1 was sent",)
+        assert check_exactness(twice, samples).faults == (
+            "turn 1: sampled token 0 has logprob -0.2, but -0.1 was sent",
+        )
 
     def test_two_that_sampled_the_same_are_exact(self):
         twice = [Exchange(prompt_ids=[1], ids=[2], logprobs=[value]) for value in (-0.1, -0.2)]
         samples = [self.sample(tokens=[1, 2], masks=[IGNORED, 2], logprobs=[None, value]) for value in (-0.2, -0.1)]
         assert check_exactness(twice, samples).faults == ()
 
-    def test_what_an_aborted_request_sampled_for_nobody_is_no_fault(self):
+    def test_unread_tokens_of_an_aborted_request_are_not_a_fault(self):
         aborted = Exchange(prompt_ids=[1, 2, 3, 4, 5, 6], ids=[7], logprobs=[-0.5], aborted=True)
         assert check_exactness([*self.exchanges(), aborted], [self.sample()]).is_exact
 
@@ -264,7 +266,7 @@ class TestTheCheck:
 
 
 class AnyRollout(RuleBasedStateMachine):
-    """Whatever is done to a trajectory, a server's log of it agrees with the samples."""
+    """After any operations on a trajectory, the server's log agrees with the samples."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every chat template that TRL carries: the rule agrees with it wherever it supports the case."""
+"""Every chat template of TRL: the rule agrees with it in every case that it supports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def proof_of(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_template_is_proved_wherever_it_supports_the_case(name):
+def test_a_template_passes_every_case_that_it_supports(name):
     proof = proof_of(name)
     proof.require()
     results = {case.name: case.result for case in proof.cases}
@@ -56,7 +56,7 @@ def test_a_template_is_proved_wherever_it_supports_the_case(name):
 
 
 @pytest.mark.parametrize(("case", "least"), [("tool_result", 17), ("two_tool_results", 14), ("user_message", 26)])
-def test_no_fewer_templates_are_proved_than_an_outside_count_says(case, least):
+def test_at_least_as_many_templates_pass_as_in_an_outside_count(case, least):
     proved = [name for name in NAMES for each in proof_of(name).cases if each.name == case and each.result == "ok"]
     assert len(proved) >= least
 
@@ -82,7 +82,7 @@ def test_the_kind_of_tokenizer_changes_nothing(name, kind):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stop_tokens_that_nobody_named_are_found(name):
+def test_unnamed_stop_tokens_are_found(name):
     tokenizer = trl_tokenizer(name)
     tokenizer.stop_ids = frozenset()
     assert [case for case in prove_template(AppendRule(tokenizer)).cases if case.result == "failed"] == []
@@ -137,7 +137,7 @@ def _controls(rule, role, content, called):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_template_is_run_for_a_turn_like_an_earlier_one(name, monkeypatch):
+def test_a_turn_like_an_earlier_one_runs_no_template(name, monkeypatch):
     rule = AppendRule(trl_tokenizer(name))
     rule.delta(ClosedTurn(), [{"role": "user", "content": "first"}])
     monkeypatch.setattr(ChatTemplate, "render", None)

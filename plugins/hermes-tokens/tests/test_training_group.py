@@ -1,4 +1,4 @@
-"""What a trainer is handed of a group's outcomes."""
+"""The training data made from a group's outcomes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_branches_of_a_rollout_share_its_weight():
     ],
     ids=["no reward", "dropped", "masked", "no tokens", "no loss"],
 )
-def test_what_may_not_be_trained_on_is_an_outcome_and_no_item(changed):
+def test_an_untrainable_rollout_is_an_outcome_and_not_an_item(changed):
     group = TrainingGroup.of([outcome(), outcome(rollout_id="r2", **changed)])
     assert [item.rollout_id for item in group.items] == ["r1"]
     assert [one.rollout_id for one in group.outcomes] == ["r1", "r2"]

@@ -1,4 +1,4 @@
-"""A run's folder against a wire log: what tampering is found in, and what honest runs are not accused of."""
+"""A run's folder against a wire log: tampering is found, and honest runs are not accused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_honest_run_is_exact(compared):
     assert (found.is_exact, found.total.sampled, dict(found.left_out)) == (True, 3, {})
 
 
-def test_a_rollout_whose_session_changed_its_name_in_the_middle_is_due_all_its_tokens(compared):
+def test_a_session_that_changes_its_name_in_the_middle_still_needs_all_its_tokens(compared):
     renamed = {**SECOND, "request_id": "r1-b-1"}
     found = compared([outcome(sample([*OPENING, 1, 2, 50, 3], {3}))], [FIRST, renamed])
     assert not found.is_exact
@@ -60,7 +60,7 @@ def test_a_rollout_whose_session_changed_its_name_in_the_middle_is_due_all_its_t
 def test_an_attempt_played_again_is_left_out_under_its_cause(compared):
     again = [exchange(OPENING, [7], session="r1-0"), FIRST, SECOND]
     found = compared([outcome(WHOLE)], again)
-    assert (found.is_exact, dict(found.left_out)) == (True, {"attempts played again": 1})
+    assert (found.is_exact, dict(found.left_out)) == (True, {"repeated attempts": 1})
 
 
 def test_what_an_aborted_request_sampled_is_left_out_under_its_cause(compared):
@@ -87,14 +87,14 @@ def test_a_rollout_that_is_not_handed_on_is_left_out_under_its_cause(compared, c
 @pytest.mark.parametrize(
     "outcomes",
     [[], [outcome()], [outcome(WHOLE), outcome(WHOLE)], [outcome(WHOLE), outcome(WHOLE, rollout="r2")]],
-    ids=["no rollout", "no samples", "a rollout twice", "a rollout that nobody sampled"],
+    ids=["no rollout", "no samples", "a rollout twice", "a rollout that was never sampled"],
 )
 def test_rollouts_left_out_or_made_up_are_found(compared, outcomes):
     assert not compared(outcomes, [FIRST, SECOND]).is_exact
 
 
 @pytest.mark.parametrize("line", ["[1]\n", "{\n", '{"rollout_id": 5}\n'])
-def test_a_line_that_is_no_rollout_is_named(compared, line):
+def test_a_line_that_is_not_a_rollout_is_named(compared, line):
     with pytest.raises(ConfigError, match=r"rollouts\.jsonl"):
         compared([line], [FIRST])
 
@@ -104,11 +104,11 @@ def test_a_sample_that_hides_a_mask_the_log_has_is_a_fault(compared, sampling):
     masked = {**SECOND, "sampling": sampling}
     found = compared([outcome(WHOLE)], [FIRST, masked])
     assert not found.is_exact
-    assert f"turn 1: drawn under {next(iter(sampling))}, and its sample does not say constrained" in found.faults[0]
+    assert f"turn 1: drawn under {next(iter(sampling))}, but its sample is not marked as constrained" in found.faults[0]
     honest = compared([outcome({**WHOLE, "constrained": True})], [FIRST, masked])
     assert honest.is_exact
     assert honest.total.constrained == 1
 
 
-def test_a_log_without_sampling_parameters_accuses_nobody(compared):
+def test_a_log_without_sampling_parameters_gives_no_faults(compared):
     assert compared([outcome({**WHOLE, "constrained": True})], [FIRST, SECOND]).is_exact

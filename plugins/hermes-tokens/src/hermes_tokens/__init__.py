@@ -1,7 +1,7 @@
 """Token ids: the append rule, the trajectory of a rollout, and the report on how exact it is.
 
-What a client of another token-level server is written with is here, and what a trainer is handed; each name is
-imported on first use.
+Exports what a client of another token-level server needs, and the groups that a trainer receives. Each name is imported
+on first use.
 """
 
 from __future__ import annotations

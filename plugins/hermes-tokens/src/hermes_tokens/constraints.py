@@ -1,12 +1,12 @@
-"""Which sampling parameters make samples that a trainer's importance ratio does not hold for.
+"""Find the sampling parameters that invalidate a trainer's importance ratio.
 
 The ratio divides the policy's probability of a token by the probability that it was drawn with. A mask (a grammar, a
-list of allowed tokens, a bias) changes what is drawn from. A server that reports logprobs after its masks then reports
-probabilities that the policy never had, up to 9.1 nats off in measurements; one that reports them before (vLLM's raw
-ones) reports the policy's, and the token was drawn from something else. Either way the samples are marked.
+list of allowed tokens, a bias) changes the sampled distribution. Logprobs reported after the mask are not the policy's
+(up to 9.1 nats off in measurements); logprobs reported before it (vLLM's raw ones) are the policy's, but the token was
+drawn from another distribution. Either way the samples are marked.
 
-Top-p, its like and penalties are a choice of the run, and raw logprobs do not see them. They count only where the
-server says that its logprobs are processed by them. Temperature is the policy's own: a trainer divides by the same.
+Top-p, similar cut-offs and penalties are a choice of the run, and raw logprobs ignore them. They count only if the
+server's logprobs are processed. Temperature never counts: a trainer divides by the same one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Under every name that users write or servers read: vLLM's (also the older guided ones) and SGLang's.
+# All names that users write or servers read: vLLM's (also the older guided ones) and SGLang's.
 _MASKS: Final = frozenset(
     {
         "structured_outputs", "allowed_token_ids", "bad_words", "logit_bias", "min_tokens", "thinking_token_budget",
@@ -22,7 +22,7 @@ _MASKS: Final = frozenset(
         "ebnf", "structural_tag", "min_new_tokens", "custom_params", "extra_args",
     }
 )  # fmt: skip
-# What each is where it changes nothing; a top-k of 0 or -1 means all tokens.
+# The neutral value of each; a top-k of 0 or -1 means all tokens.
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
     "top_p": (1,),
     "top_k": (0, -1),
@@ -34,7 +34,7 @@ _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
 
 
 def constraints(sampling: Mapping[str, Any], *, logprobs_mode: str | None) -> tuple[str, ...]:
-    """Return the names of the parameters that constrain what is sampled, in their order; an empty value is none."""
+    """Return the names of the parameters that constrain sampling, in order; empty values do not count."""
     return tuple(name for name, value in sampling.items() if value is not None and _counts(name, value, logprobs_mode))
 
 

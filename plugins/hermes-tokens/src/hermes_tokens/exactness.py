@@ -1,6 +1,6 @@
-"""The report on a trajectory, and the check of samples against a log that the other side wrote.
+"""Report on a trajectory, and check samples against a log from the server's side.
 
-The report is what the recorder believes. The check does not trust it: it takes the exchanges as a server or a recording
+The report is the recorder's own account. The check does not trust it: it takes the exchanges as a server or a recording
 proxy saw them, and looks for every sampled id in the samples.
 """
 
@@ -18,16 +18,16 @@ from hermes_tokens.constraints import constraints
 from hermes_tokens.trajectory import TokenNode, Trajectory
 
 CHECK_PREFIX: Final = "check-"
-"""Begins the id of a request that belongs to no rollout: a model's check samples one token by it."""
+"""Prefix of request ids that belong to no rollout: a model's check samples one token."""
 _FAULTS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request as the other side saw it: the prompt's ids, the sampled ids, their logprobs.
+    """One request as the server saw it: the prompt's ids, the sampled ids, their logprobs.
 
-    `aborted`: its client went away or had it stopped, so that the ids may have reached nobody. `constraints` names the
-    parameters of the request that masked what was sampled; a log that has no parameters says nothing of them.
+    `aborted`: the client disconnected or aborted, so the ids may not have arrived. `constraints` names the request's
+    parameters that masked sampling; it is empty if the log has no parameters.
     """
 
     prompt_ids: Sequence[int]
@@ -40,7 +40,7 @@ class Exchange:
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Exchange | None:
-        """Read a line of a wire log; None for a request that brought no ids, and for that of a model's check."""
+        """Read a line of a wire log; return None for a request without sampled ids or of a model's check."""
         if not line.get("ids") or _is_probe(line):
             return None
         return cls(
@@ -60,13 +60,13 @@ def _is_probe(line: Mapping[str, Any]) -> bool:
 
 
 def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactness:
-    """Describe a trajectory and the samples that were made of it."""
+    """Report on a trajectory and the samples made from it."""
     sampled = list(trajectory.sampled_nodes())
-    # Whole lists at a time: a rollout has tens of thousands of tokens, and the event loop waits.
+    # Whole lists at a time: a rollout has tens of thousands of tokens, and this blocks the event loop.
     trained = sum(len(sample.masks) - sample.masks.count(IGNORED) for sample in samples)
     count = sum(len(node.ids) for node in sampled)
     turns = {node.turn for node in sampled}
-    # What a caller has changed is no longer the same conversation: there is nothing to continue.
+    # A conversation that the caller edited is another one, so it continues nothing.
     continued = max(0, trajectory.turns - 1 - trajectory.breaks["history_edited"])
     broken = trajectory.breaks.total() - trajectory.breaks["history_edited"]
     faults = [] if trained == count else [f"{count - trained} of {count} sampled tokens have no loss"]
@@ -94,7 +94,7 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
 
 
 def _constrained_turns(sampled: Iterable[TokenNode]) -> list[str]:
-    """Name each turn that has constrained tokens, and by which parameters."""
+    """Name each turn with constrained tokens and the parameters."""
     counts: dict[tuple[int | None, tuple[str, ...]], int] = {}
     for node in sampled:
         if node.constraints:
@@ -104,15 +104,15 @@ def _constrained_turns(sampled: Iterable[TokenNode]) -> list[str]:
 
 
 def check_exactness(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -> Exactness:
-    """Look for every sampled id of one rollout in its samples (as `rollouts.jsonl` holds them), with loss just once.
+    """Look for every sampled id of one rollout in its samples (from `rollouts.jsonl`), with loss exactly once.
 
-    An aborted exchange of which no sample holds anything is passed over: nobody was there to read it.
+    An aborted exchange without any token in the samples is ignored, because its client never read it.
     """
     malformed = [fault for number, sample in enumerate(samples) for fault in _sample_faults(number, sample)]
     found = _Places([] if malformed else samples)
     exchanges = [exchange for exchange in exchanges if not exchange.aborted or found.hold(exchange)]
     total = Exactness(samples=len(samples))
-    # A branch that a caller has begun by an edit continues nothing.
+    # A branch that starts with a caller's edit continues nothing.
     edited = sum(str(sample.get("reason")).startswith("history_edited") for sample in samples)
     ends = _Ends()
     wanted = Counter(place for exchange in exchanges for place in _sampled_places(exchange))
@@ -127,13 +127,13 @@ def check_exactness(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str
 
 
 def _sample_faults(number: int, sample: Mapping[str, Any]) -> Iterator[str]:
-    """Name what makes a sample unusable, whatever was sampled."""
+    """Yield faults that make a sample unusable, regardless of what was sampled."""
     tokens, masks, logprobs = (sample.get(key) for key in ("tokens", "masks", "logprobs"))
     if not (isinstance(tokens, list) and isinstance(masks, list) and isinstance(logprobs, list)):
         yield f"sample {number}: tokens, masks and logprobs must be lists"
     elif not len(tokens) == len(masks) == len(logprobs):
         sizes = f"{len(tokens)} tokens, {len(masks)} masks, {len(logprobs)} logprobs"
-        yield f"sample {number}: all three lists must be of one length, found {sizes}"
+        yield f"sample {number}: expected three lists of one length, got {sizes}"
     elif not set(map(type, tokens)) | set(map(type, masks)) <= {int}:
         yield f"sample {number}: tokens and masks must be whole numbers"
     else:
@@ -141,11 +141,11 @@ def _sample_faults(number: int, sample: Mapping[str, Any]) -> Iterator[str]:
         for at in islice(wrong, _FAULTS_SHOWN):
             yield f"sample {number}: token {at} (id {tokens[at]}) has the mask {masks[at]}"
         if masks and masks[-1] == IGNORED:
-            yield f"sample {number}: its last token has no loss, and nothing is trained by what stands there"
+            yield f"sample {number}: its last token has no loss, so the tokens at its end train nothing"
 
 
 _Place = tuple[int, int]
-"""A token and a hash of all before it: sampled twice after the same prompt, a token is due two losses."""
+"""A token and a hash of all ids before it: a token sampled twice after the same prompt needs two losses."""
 
 
 def _places(tokens: Iterable[int]) -> Iterator[_Place]:
@@ -160,13 +160,13 @@ def _sampled_places(exchange: Exchange) -> list[_Place]:
 
 
 class _Ends:
-    """Where a rollout's branches end so far, by a hash of all ids of each."""
+    """The ends of a rollout's branches so far, by a hash of all ids of each."""
 
     def __init__(self) -> None:
         self._ends: set[int] = set()
 
     def go_on(self, exchange: Exchange) -> bool:
-        """Take an exchange, and say whether its prompt goes on from an end, which then is none any more."""
+        """Add an exchange and return whether its prompt continues a branch; that branch's old end is removed."""
         hashes = [before for before, _ in _places([*exchange.prompt_ids, *exchange.ids, 0])]
         found = self._ends.intersection(hashes[: len(exchange.prompt_ids) + 1])
         self._ends = self._ends - found | {hashes[-1]}
@@ -174,7 +174,7 @@ class _Ends:
 
 
 class _Places:
-    """Where the samples have loss, and with which logprob; and where they have a logprob without loss."""
+    """Positions where the samples have loss, with their logprobs, and positions with a logprob but no loss."""
 
     def __init__(self, samples: Sequence[Mapping[str, Any]]) -> None:
         self._losses: dict[_Place, list[float | None]] = {}
@@ -197,11 +197,11 @@ class _Places:
                     self._claims.append((place, logprob, name))
 
     def hold(self, exchange: Exchange) -> bool:
-        """Say whether any of an exchange's tokens has loss."""
+        """Return whether any of an exchange's tokens has loss."""
         return any(place in self._losses for place in _sampled_places(exchange))
 
     def turn(self, number: int, exchange: Exchange, wanted: Counter[_Place]) -> Exactness:
-        """Compare one exchange; `wanted` counts how often each place was sampled in all of them."""
+        """Compare one exchange; `wanted` counts how often each position was sampled in all exchanges."""
         trained, faults = 0, []
         for index, place in enumerate(_sampled_places(exchange)):
             trained += self._take(place)
@@ -215,7 +215,7 @@ class _Places:
             p for p in _sampled_places(exchange) if p in self._losses
         ):
             names = ", ".join(exchange.constraints)
-            faults.insert(0, f"turn {number}: drawn under {names}, and its sample does not say constrained")
+            faults.insert(0, f"turn {number}: drawn under {names}, but its sample is not marked as constrained")
         return Exactness(
             sampled=len(exchange.ids),
             trained=trained,
@@ -233,19 +233,19 @@ class _Places:
         return True
 
     def _wrong_logprob(self, place: _Place, exchange: Exchange, index: int) -> str | None:
-        """Match one logprob that was sent with one that was kept, which then counts for no other."""
-        if not exchange.logprobs:  # a log without any says nothing of them; that they are missing is counted
+        """Match one sent logprob with one recorded logprob, and use up the latter."""
+        if not exchange.logprobs:  # a log without logprobs proves nothing; missing ones are counted elsewhere
             return None
         sent = _logprob(exchange, index)
         kept = self._unmatched.setdefault(place, list(self._losses[place]))
         match = next((at for at, logprob in enumerate(kept) if _same(logprob, sent)), None)
         if match is None:
-            return f"has logprob {kept[0] if kept else None!r}, {sent!r} was sent"
+            return f"has logprob {kept[0] if kept else None!r}, but {sent!r} was sent"
         del kept[match]
         return None
 
     def find_invented(self, wanted: Counter[_Place]) -> tuple[str, ...]:
-        """Name tokens with loss that nobody sampled, and logprobs of tokens that nobody sent."""
+        """Name tokens with loss that were never sampled, and logprobs that were never sent."""
         lines = [f"{name} has loss and was never sampled" for place, name in self._where.items() if not wanted[place]]
         lines += [
             f"{name} has no loss and the logprob {logprob!r}, which was never sent"

@@ -1,4 +1,4 @@
-"""Token ids in and out: what a client of a token-level server must be, and what it is asked and answers."""
+"""The contract of a token-level client: `GenerateClient`, its request and its result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FinishReason = Literal["stop", "length", "abort"]
 class TokenIds:
     """An append-only list of token ids, each serialised once.
 
-    A prompt of turn n is the prompt of turn n - 1 with more ids at its end; a request is joined from bytes that are
-    there already, so that long rollouts do not become quadratic.
+    The prompt of turn n is the prompt of turn n - 1 with more ids at its end; a request reuses the serialised bytes, so
+    that long rollouts do not become quadratic.
     """
 
     __slots__ = ("_encoded", "_ids")
@@ -38,7 +38,7 @@ class TokenIds:
 
     @property
     def ids(self) -> Sequence[int]:
-        """The ids, first to last; do not change them."""
+        """All ids in order; do not modify them."""
         return self._ids
 
     def json_array(self) -> bytes:
@@ -66,10 +66,10 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """What the server sampled: ids as sampled, the stop token included where it was, and one logprob or None for each.
+    """The sampled turn: ids as sampled, including a sampled stop token, and one logprob or None for each.
 
-    `weight_versions` are spans over `ids`. `prompt_echo` is the prompt as the server saw it, where it tells.
-    `constraints` names the sampling parameters for which the tokens were not drawn from what the logprobs tell of.
+    `weight_versions` are spans over `ids`. `prompt_echo` is the prompt as the server saw it, if it sends it.
+    `constraints` names the sampling parameters that make the logprobs invalid as sampling probabilities.
     """
 
     ids: tuple[int, ...]
@@ -84,19 +84,19 @@ class Generated:
 
 @runtime_checkable
 class GenerateClient(Protocol):
-    """Talks to one token-level server. One object per runtime, shared by its rollouts, used on its event loop."""
+    """A client of one token-level server: one object per runtime, shared by its rollouts, used on one event loop."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What is recorded with the rollout: protocol, address without credentials, model, kind of logprob."""
+        """Recorded with each rollout: protocol, address without credentials, model, kind of logprob."""
         ...
 
     async def check(self) -> None:
-        """Raise a `ModelError` unless the server answers and can do what the protocol needs; once before a run."""
+        """Raise a `ModelError` unless the server answers and supports the protocol; called once before a run."""
         ...
 
     async def generate(self, request: GenerateRequest) -> Generated:
-        """Sample one turn; raises a `ModelError` after its own bounded retries. Cancelled: aborts on the server."""
+        """Sample one turn; raise a `ModelError` after bounded retries. When cancelled, abort on the server."""
         ...
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
-"""A Hugging Face tokenizer with its chat template, and two ways to encode: scaffold and untrusted text.
+"""A Hugging Face tokenizer with its chat template, and two ways to encode: template text and untrusted text.
 
-Needs the library `tokenizers` alone; imported on demand.
+Needs only the library `tokenizers`; imported on demand.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NO_TEMPLATE = "add chat_template.jinja to the tokenizer's folder, or chat_templa
 class ChatTokenizer:
     """Encodes and decodes for one model; shared by all rollouts of a run.
 
-    `stop_ids` end a turn, `control_ids` are what no untrusted text may become. `fingerprint` names tokenizer and
-    template together.
+    `stop_ids` end a turn; untrusted text is never encoded to one of `control_ids`. `fingerprint` identifies tokenizer
+    and template together.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ChatTokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a tokenizer's folder; nothing is downloaded."""
+        """Load a tokenizer's folder without downloading anything."""
         read = TokenizerFolder.read(Path(folder))
         backend = _parse(read.tokenizer, read.path)
         _add_missing(backend, read.added_tokens, read.path)
@@ -67,11 +67,11 @@ class ChatTokenizer:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Self:
-        """Take over a fast tokenizer of transformers, or anything with the same attributes."""
+        """Convert a fast tokenizer of transformers, or any object with the same attributes."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ConfigError(
-                f"a fast tokenizer was wanted, found {type(tokenizer).__name__} without backend_tokenizer",
+                f"expected a fast tokenizer, got {type(tokenizer).__name__} without backend_tokenizer",
                 hint="load it with AutoTokenizer.from_pretrained(…, use_fast=True)",
             )
         template = getattr(tokenizer, "chat_template", None)
@@ -86,27 +86,27 @@ class ChatTokenizer:
         )
 
     def is_special(self, token: int) -> bool:
-        """Say whether an id is that of a control token that is no text."""
+        """Return whether an id is a control token and not text."""
         found = self.controls.by_id.get(token)
         return found is not None and found.special
 
     @property
     def chat_template(self) -> str | None:
-        """The template for conversations without tools; None if there is none."""
+        """The template for conversations without tools, or None."""
         return self.templates.get("default")
 
     def template_for(self, tools: Sequence[Any]) -> str:
-        """Return the template that transformers would take; one named `tool_use` is for conversations with tools."""
+        """Return the template that transformers would use; one named `tool_use` is for conversations with tools."""
         chosen = self.templates.get("tool_use") if tools else None
         chosen = chosen or self.templates.get("default")
         if chosen:
             return chosen
         if self.templates:
             raise ConfigError(
-                f"a chat template named default was wanted, found {', '.join(sorted(self.templates))}",
+                f"expected a chat template named default, got {', '.join(sorted(self.templates))}",
                 hint=NO_TEMPLATE,
             )
-        raise ConfigError("a tokenizer with a chat template was wanted, found one without", hint=NO_TEMPLATE)
+        raise ConfigError("expected a tokenizer with a chat template, got one without", hint=NO_TEMPLATE)
 
     def template(self, tools: Sequence[Any]) -> ChatTemplate:
         """Return the template for these tools, compiled once."""
@@ -117,22 +117,22 @@ class ChatTokenizer:
 
     @cached_property
     def template_variables(self) -> frozenset[str]:
-        """The variables that the chat templates read: their own switches, as `enable_thinking`, among them."""
+        """The variables that the chat templates read, including their own switches such as `enable_thinking`."""
         return frozenset().union(*map(variables_of, self.templates.values()))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text, control tokens included; bytes that are no whole character become U+FFFD."""
+        """Return the text, including control tokens; incomplete characters become U+FFFD."""
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def encode_scaffold(self, text: str) -> list[int]:
-        """Encode text of the template: control tokens in it become control ids."""
+        """Encode template text: control tokens in it become control ids."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def encode_plain(self, text: str, *, at_start: bool = False, continued: bool = False) -> list[int]:
-        """Encode untrusted text: no control id comes out, whatever is in it.
+        """Encode untrusted text; the result never contains a control id.
 
-        The text stands right after a control token; `at_start`: at the very beginning instead; `continued`: after
-        other text, whose ids are there already.
+        The text follows a control token. `at_start`: it is at the very start instead; `continued`: it follows other
+        text that is already encoded.
         """
         return self._plain.encode(text, at_start=at_start, continued=continued)
 
@@ -142,14 +142,14 @@ def _parse(text: str, path: Path) -> Any:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ConfigError(
-            "tokenizers are read with the library tokenizers: not installed", hint=INSTALL_HINT
+            "reading a tokenizer needs the library tokenizers, which is not installed", hint=INSTALL_HINT
         ) from error
     try:
         return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises bare Exception for whatever it cannot read
+    except Exception as error:  # the library raises bare Exception for any invalid file
         raise ConfigError(
-            f"a tokenizer was wanted in {path / 'tokenizer.json'}, found one that cannot be read: {error}",
-            hint="update the library tokenizers, or save the tokenizer anew with it",
+            f"expected a tokenizer in {path / 'tokenizer.json'}, got one that cannot be read: {error}",
+            hint="update the library tokenizers, or save the tokenizer again with it",
         ) from error
 
 
@@ -158,7 +158,7 @@ def _copy(backend: Any) -> Any:
 
 
 def _without_limits(backend: Any) -> Any:
-    """Switch off truncation and padding, which would drop or make tokens silently."""
+    """Switch off truncation and padding, which would drop or add tokens silently."""
     backend.no_truncation()
     backend.no_padding()
     return backend
@@ -176,6 +176,6 @@ def _add_missing(backend: Any, entries: Mapping[int, Mapping[str, Any]], path: P
         backend.add_tokens([AddedToken(content, **flags)])
         if backend.token_to_id(content) != number:
             raise ConfigError(
-                f"token {content!r} with id {number} was wanted in {path}, found {backend.token_to_id(content)}",
-                hint="tokenizer.json and tokenizer_config.json disagree; save the tokenizer anew",
+                f"expected token {content!r} to have id {number} in {path}, got {backend.token_to_id(content)}",
+                hint="tokenizer.json and tokenizer_config.json disagree; save the tokenizer again",
             )

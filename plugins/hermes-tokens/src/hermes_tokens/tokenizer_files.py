@@ -1,4 +1,4 @@
-"""The files of a tokenizer's folder, as Hugging Face lays them out. Standard library only."""
+"""Read the files of a Hugging Face tokenizer's folder. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFolder:
-    """What was read: `tokenizer` is tokenizer.json's text, `added_tokens` tokenizer_config.json's own, by id."""
+    """A tokenizer's files: `tokenizer` is tokenizer.json's text, `added_tokens` are tokenizer_config.json's by id."""
 
     path: Path
     tokenizer: str
@@ -32,12 +32,12 @@ class TokenizerFolder:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the folder; only tokenizer.json has to be there."""
+        """Read the folder; only tokenizer.json is required."""
         file = path / "tokenizer.json"
         if not file.is_file():
             raise ConfigError(
-                f"a tokenizer's folder with tokenizer.json was wanted, found none in {path}",
-                hint="--tokenizer DIR names a folder as tokenizer.save_pretrained(DIR) writes it",
+                f"expected a tokenizer's folder with tokenizer.json, got {path} without one",
+                hint="--tokenizer DIR takes a folder written by tokenizer.save_pretrained(DIR)",
             )
         config = _object(path / "tokenizer_config.json")
         added = config.get("added_tokens_decoder") or {}
@@ -66,7 +66,7 @@ def _templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _special_tokens(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names that a template may use, `bos_token` and the like, as text."""
+    """Return the special tokens that a template may use by name (`bos_token`, …), as text."""
     values = {**_object(path / "special_tokens_map.json"), **config}
     named = {name: _content(values[name]) for name in _SPECIAL if values.get(name)}
     more = values.get("additional_special_tokens") or values.get("extra_special_tokens")
@@ -89,15 +89,15 @@ def _stop_ids(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _object(file: Path) -> Mapping[str, Any]:
-    """Return a JSON file's object; one that is not there is empty."""
+    """Return a JSON file's object, or an empty one if the file is missing."""
     if not file.is_file():
         return {}
     try:
         value = json.loads(_text(file))
     except ValueError as error:
-        raise ConfigError(f"JSON was wanted in {file}, found: {error}", hint="save the tokenizer anew") from error
+        raise ConfigError(f"expected JSON in {file}, got: {error}", hint="save the tokenizer again") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"a JSON object was wanted in {file}, found {type(value).__name__}")
+        raise ConfigError(f"expected a JSON object in {file}, got {type(value).__name__}")
     return value
 
 
@@ -106,4 +106,4 @@ def _text(file: Path) -> str:
         # Line ends are kept: a template's text is compared and hashed.
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"UTF-8 text was wanted in {file}, found: {error}") from error
+        raise ConfigError(f"expected UTF-8 text in {file}, got: {error}") from error

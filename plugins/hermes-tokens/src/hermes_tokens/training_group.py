@@ -1,4 +1,4 @@
-"""What a trainer is handed for one task: a group of samples with scores. Atropos and JSONL are two consumers of it."""
+"""The training data of one task: a group of samples with scores, for sinks such as Atropos and JSONL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hermes_core.contracts.tokens import TrainingSample
 class TrainingItem:
     """One sequence with its score.
 
-    A rollout that broke into branches gives several items, each with `weight` 1 / branches, so that a rollout counts
-    once in whatever a trainer averages over its group.
+    A rollout with several branches gives several items, each with `weight` 1 / branches, so that each rollout counts
+    once when a trainer averages over its group.
     """
 
     sample: TrainingSample
@@ -30,7 +30,7 @@ class TrainingItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingGroup:
-    """The scored rollouts of one task that may be trained on, and the outcomes of all of them."""
+    """The scored, trainable rollouts of one task, and the outcomes of all its rollouts."""
 
     group_id: str
     task_id: str
@@ -39,7 +39,7 @@ class TrainingGroup:
 
     @classmethod
     def of(cls, outcomes: Sequence[RolloutOutcome]) -> TrainingGroup:
-        """Collect the rollouts of one group; one without a reward or without exact tokens gives no item."""
+        """Collect the rollouts of one group; a rollout without a reward or exact tokens gives no item."""
         first = outcomes[0]
         items = [item for outcome in outcomes for item in _items(outcome)]
         return cls(group_id=first.group_id, task_id=first.task_id, items=tuple(items), outcomes=tuple(outcomes))

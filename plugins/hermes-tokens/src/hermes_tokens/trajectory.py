@@ -1,7 +1,7 @@
-"""The token ids of one rollout: a tree of context and sampled nodes, from which the trainer's samples are read.
+"""The token ids of one rollout: a tree of context and sampled nodes, from which the training samples are built.
 
-A node is never changed once it is there, except that a sampled one may be divided in two. What the model sampled is in
-exactly one node, and has loss in exactly one of the samples.
+A node never changes, except that a sampled one may be split in two. Each sampled token is in exactly one node, and has
+loss in exactly one of the samples.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hermes_core.contracts.tokens import IGNORED, TrainingSample, WeightSpan
 from hermes_tokens.generation import Generated, TokenIds
 
 BreakReason = Literal["template", "junction", "history_edited", "engine"]
-"""Why a branch begins: the template rewrites history, a stop token had to be replaced, the caller changed history, the
+"""Why a branch starts: the template rewrites history, a stop token had to be replaced, the caller changed history, the
 server left a turn unfinished."""
 ROOT: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenNode:
-    """Some ids after those of `parent`. `turn` counts sampled turns from 0; None: context, without logprobs."""
+    """A piece of ids after those of `parent`. `turn` counts sampled turns from 0; None: context, without logprobs."""
 
     parent: int
     role: str
@@ -35,7 +35,7 @@ class TokenNode:
 
 
 class Trajectory:
-    """Grows at its head; `prompt` is everything from the root to the head, ready to be sent."""
+    """A trajectory that grows at its head; `prompt` is everything from the root to the head, ready to send."""
 
     def __init__(self) -> None:
         self.nodes: list[TokenNode] = []
@@ -52,7 +52,7 @@ class Trajectory:
             self._add(TokenNode(parent=self.head, role=role, ids=tuple(ids)))
 
     def add_sampled(self, generated: Generated, *, continues: bool = False) -> None:
-        """Append what the model sampled; `continues`: the turn that the server had aborted goes on."""
+        """Append sampled ids; `continues`: they continue a turn that the server had aborted."""
         if not continues:
             self.turns += 1
         if not generated.ids:
@@ -75,18 +75,18 @@ class Trajectory:
     def rewind(self, node: int, reason: BreakReason, detail: str = "") -> None:
         """Go back to a node (or `ROOT`).
 
-        What is added next begins a new branch for that reason; none begins where only context was left behind. `detail`
-        says more to whoever reads the branch's sample.
+        The next addition starts a new branch for that reason, unless only context was left behind. `detail` is added to
+        the reason in the branch's sample.
         """
         self.head = node
         self.prompt = TokenIds(token for index in self._path(node) for token in self.nodes[index].ids)
         if not self.would_branch(node):
             self._broken = None
-        elif self._broken is None or reason == "history_edited":  # a request that is made again keeps its reason
+        elif self._broken is None or reason == "history_edited":  # a repeated request keeps its reason
             self._broken = (reason, detail)
 
     def would_branch(self, node: int) -> bool:
-        """Say whether something was sampled behind a node, so that what is added to it begins a branch."""
+        """Return whether sampled ids follow a node, so that an addition to it starts a branch."""
         above: set[int] = set()
         for sampled in self.sampled_nodes():
             index = sampled.parent
@@ -96,7 +96,7 @@ class Trajectory:
         return node in above or (node == ROOT and self.turns > 0)
 
     def drop_last(self, reason: BreakReason = "junction") -> None:
-        """Go back to before the last sampled token, which stays in the branch that ends with it."""
+        """Go back to before the last sampled token, which stays in its own branch."""
         size = len(self.nodes[self.head].ids) - 1
         first = self._divide(self.head, size)
         if size:
@@ -104,9 +104,9 @@ class Trajectory:
         self.rewind(first, reason)
 
     def rebase(self, spans: Iterable[tuple[str, Sequence[int]]], reason: BreakReason, detail: str = "") -> None:
-        """Continue with a prompt that was made anew, as roles and ids.
+        """Continue with a newly rendered prompt, given as roles and ids.
 
-        A branch begins unless the prompt only adds to the present one.
+        This starts a branch unless the prompt only extends the present one.
         """
         spans = list(spans)
         node, size = self.longest_prefix([token for _, ids in spans for token in ids])
@@ -117,7 +117,7 @@ class Trajectory:
             size = max(0, size - len(ids))
 
     def longest_prefix(self, ids: Sequence[int]) -> tuple[int, int]:
-        """Return the deepest node that a prompt begins with all ids up to, in any branch, and how many those are."""
+        """Return the deepest node, in any branch, whose path is a prefix of the prompt, and the length of that path."""
         children: dict[int, list[int]] = {}
         for index, node in enumerate(self.nodes):
             children.setdefault(node.parent, []).append(index)
@@ -132,10 +132,10 @@ class Trajectory:
         return best
 
     def samples(self) -> list[TrainingSample]:
-        """Return one sample for each branch that has tokens of its own to train."""
+        """Return one sample for each branch with its own tokens to train."""
         trained: set[int] = set()
         samples: list[TrainingSample] = []
-        for path in sorted(map(self._path, self._ends())):  # in the order in which branches were begun
+        for path in sorted(map(self._path, self._ends())):  # in the order in which branches started
             samples.append(self._sample(path, trained, len(samples)))
             trained.update(path)
         return samples
@@ -165,7 +165,7 @@ class Trajectory:
         return path[::-1]
 
     def _divide(self, index: int, size: int) -> int:
-        """Divide a sampled node after `size` ids; returns the index of the first part."""
+        """Split a sampled node after `size` ids; return the index of the first part."""
         node = self.nodes[index]
         if size == 0:
             return node.parent
@@ -178,7 +178,7 @@ class Trajectory:
         return index
 
     def _ends(self) -> list[int]:
-        """Return the last sampled node of every branch, without those that lie within another branch."""
+        """Return the last sampled node of every branch, without branches inside another branch."""
         parents = {node.parent for node in self.nodes}
         ends: list[int] = []
         for leaf in range(len(self.nodes)):

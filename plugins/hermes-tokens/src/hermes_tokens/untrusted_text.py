@@ -11,9 +11,9 @@ from hermes_tokens.vocabulary import is_blank
 
 
 class PlainEncoder:
-    """Has up to three private tokenizers, which differ in what they put before a text's first word.
+    """Encodes with up to three private tokenizers, which differ in what they put before a text's first word.
 
-    Switching a shared one between two ways of encoding would race with other threads that use it.
+    Switching a shared tokenizer between two ways of encoding would race with other threads.
     """
 
     def __init__(self, data: Mapping[str, Any], control_ids: frozenset[int]) -> None:
@@ -28,7 +28,7 @@ class PlainEncoder:
         self._start, self._inner, self._continued = (made[_key(each)] for each in (start, inner, continued))
 
     def encode(self, text: str, *, at_start: bool = False, continued: bool = False) -> list[int]:
-        """Return ids of which none is a control id."""
+        """Encode the text without control ids."""
         encoder = self._continued if continued else self._start if at_start else self._inner
         text = _valid(text)
         ids, spans = encoder.encode(text)
@@ -37,13 +37,13 @@ class PlainEncoder:
         return self._divide(text, ids, spans, encoder)
 
     def _divide(self, text: str, ids: Sequence[int], spans: _Spans, encoder: _Private) -> list[int]:
-        """Cut every control token's text in two and encode the parts alone, as often as it takes.
+        """Split the text of every control token and encode the parts separately, as often as necessary.
 
-        A vocabulary may hold `</s>` as an ordinary piece, which no list of added tokens tells.
+        A vocabulary may hold `</s>` as an ordinary piece that is not in the list of added tokens.
         """
         found = (span for token, span in zip(ids, spans(), strict=True) if token in self._forbidden)
         cuts = [start + 1 for start, end in found if end - start > 1]
-        if not cuts:  # one character that stands for control: no text at all
+        if not cuts:  # one character that is a control token: it cannot be text
             return [token for token in ids if token not in self._forbidden]
         waiting = [(text[start:end], self._continued) for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
         waiting = [*reversed(waiting), (text[: cuts[0]], encoder)]
@@ -53,17 +53,17 @@ class PlainEncoder:
             ids, spans = encoder.encode(part)
             if self._forbidden.isdisjoint(ids):
                 done += ids
-            else:  # the part is shorter than the text was
+            else:  # the part is shorter than the text, so this ends
                 done += self._divide(part, ids, spans, encoder)
         return done
 
 
-# Read when they are wanted: they cost more than the ids.
+# Read on demand: they cost more than the ids.
 _Spans = Callable[[], Sequence[tuple[int, int]]]
 
 
 class _Private:
-    """A tokenizer of our own; ids of added tokens, which it counts anew, are put back to the model's."""
+    """A private tokenizer; it renumbers added tokens, so their ids are mapped back to the model's."""
 
     def __init__(self, tokenizer: Any, renumbered: Mapping[int, int]) -> None:
         self._tokenizer = tokenizer
@@ -117,7 +117,7 @@ def _with_prefix_scheme(data: Mapping[str, Any], *, never: tuple[str, ...]) -> d
 
 
 def _without_prefix(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tokenizer so that a text which continues another gets no space before it."""
+    """Return the tokenizer without a prefix space, for a text that continues another."""
     normalizer, pre_tokenizer = copy.deepcopy(data["normalizer"]), copy.deepcopy(data["pre_tokenizer"])
     for part in _parts(normalizer, "normalizers"):
         if part["type"] == "Prepend":

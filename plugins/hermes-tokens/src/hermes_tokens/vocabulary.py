@@ -1,4 +1,4 @@
-"""Added tokens: which of them are control tokens, and where they stand in a text."""
+"""Added tokens: which of them are control tokens, and where they occur in a text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# What SentencePiece writes for a space.
+# SentencePiece's character for a space.
 _SPACE: Final = "\u2581"
 _BYTE: Final = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlToken:
-    """An added token; `lstrip` and `rstrip`: it swallows the white space before or after it.
+    """An added token; `lstrip` and `rstrip`: it absorbs the white space before or after it.
 
-    `special`: it is no text, and servers leave it out of theirs.
+    `special`: it is not text, and servers omit it from theirs.
     """
 
     id: int
@@ -34,12 +34,12 @@ class ControlToken:
 
 
 def is_blank(text: str) -> bool:
-    """Say whether an added token is only white space, which is no means of control."""
+    """Return whether an added token is only white space, which does not make it a control token."""
     return not text.replace(_SPACE, " ").strip()
 
 
 def text_ids(data: Mapping[str, Any]) -> set[int]:
-    """Return the ids of added tokens that stand for text: for unknown characters, or for a single byte.
+    """Return the ids of added tokens that represent text: an unknown character or a single byte.
 
     `data` is tokenizer.json's content.
     """
@@ -54,7 +54,7 @@ def text_ids(data: Mapping[str, Any]) -> set[int]:
 
 
 class ControlTokens:
-    """Finds control tokens as the tokenizer does: leftmost first, of those the longest."""
+    """Finds control tokens as the tokenizer does: leftmost first, then longest."""
 
     def __init__(self, tokens: Iterable[ControlToken]) -> None:
         self.by_text = {token.text: token for token in tokens}
@@ -63,25 +63,25 @@ class ControlTokens:
         self._find = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def occur_in(self, text: str) -> bool:
-        """Say whether the text would make a control token."""
+        """Return whether the text contains a control token."""
         return self._find.search(text) is not None
 
     def part(self, text: str, mark: str) -> str:
-        """Return the text with the mark inside of whatever would make a control token.
+        """Return the text with the mark inserted into every control token.
 
-        A plain word is left alone: it may be the type of a parameter, which a template asks for.
+        A plain word is unchanged: it may be the type of a parameter, which a template tests.
         """
         parts, place = list[str](), 0
         while found := self._find.search(text, place):
             is_word = found.group().isalnum()
-            # One character cannot be parted; as in any other untrusted text, it is no text at all.
+            # One character cannot be split; as in other untrusted text, it is dropped.
             end = found.start() + (is_word or len(found.group()) > 1)
             parts.append(text[place:end] + ("" if is_word else mark))
             place = found.start() + 1
         return "".join([*parts, text[place:]])
 
     def split(self, text: str) -> Iterator[str | ControlToken]:
-        """Yield control tokens and the text between them, no piece empty and no white space swallowed."""
+        """Yield control tokens and the text between them; no piece is empty and no white space is lost."""
         done = 0
         for match in self._find.finditer(text):
             token = self.by_text[match.group()]

@@ -25,7 +25,7 @@ FAMILIES = {
     }.items()
     if name in trl_templates()
 }
-"""TRL's templates of this kind; none where TRL is not installed."""
+"""TRL's templates of this kind; empty if TRL is not installed."""
 MARKS = {
     "deepseek_v3": tuple(
         f"<｜tool▁{name}｜>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep")

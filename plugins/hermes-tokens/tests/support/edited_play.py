@@ -1,4 +1,4 @@
-"""A rollout whose caller edits history, and the edits that callers make."""
+"""A rollout with a caller that edits history, and typical edits."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Play:
 
     @property
     def written(self) -> list[int]:
-        """The ids of what the template writes for the messages as they are."""
+        """The ids of the template's own rendering of the messages."""
         return list(self.rule.opening(self.messages).ids)
 
     def reasons(self) -> list[str]:
@@ -152,7 +152,7 @@ class Play:
 
 
 def assert_true(play: Play) -> None:
-    """What is reported is what the other side has seen: each sampled token once, in the prompts that were sent."""
+    """Check that the report agrees with the server's log: each sampled token once, in the prompts that were sent."""
     report = play.session.exactness()
     assert report.is_exact, report.to_json()
     assert report.faults == ()
@@ -164,7 +164,7 @@ def assert_true(play: Play) -> None:
 
 
 Edit = Callable[[list[Message], int], bool]
-"""Changes the message at a place, or its place; says whether it could."""
+"""Changes or moves the message at an index; returns whether it could."""
 
 
 def of_field(name: str, value: Callable[[Any], Any]) -> Edit:

@@ -18,7 +18,7 @@ CONTROL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>|<\|[a-z_]+>|<[a-z_]+\|>|<\|\"\|>|<｜[^<>｜]{1,40}｜>|<end_of_utterance>|<(?:start|end)_of_turn>"
     r"|</?(?:think|tool_call|tool_response|arg_key|arg_value|function|tools|s|image)>|\[/?(?:INST|gMASK)\]|<sop>"
 )
-# What ends a turn, by the beginning of a template's name; the first is the tokenizer's own.
+# The stop tokens by the start of a template's name; the first is the tokenizer's own.
 STOPS = {
     "cohere": ("<|END_OF_TURN_TOKEN|>",),
     "deepseek": ("<｜end▁of▁sentence｜>",),
@@ -120,7 +120,7 @@ def _metaspace_always():
 
 
 def _prepending():
-    """Llama 2's form: a normalizer writes the spaces, bytes stand in for unknown characters."""
+    """Llama 2's form: a normalizer writes the spaces, and bytes replace unknown characters."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     backend = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
@@ -131,7 +131,7 @@ def _prepending():
 
 
 def _unigram():
-    """SentencePiece's form, whose vocabulary holds control tokens as ordinary pieces."""
+    """SentencePiece's form, with control tokens as ordinary pieces of the vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     backend = Tokenizer(models.Unigram())

@@ -1,4 +1,4 @@
-"""One rollout at token level, against a token server over loopback; shared by the tests of what is sent and kept."""
+"""One rollout at token level against a token server over loopback, for tests of requests and samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Script:
 
 
 class Rollout:
-    """A session with the conversation that it is asked to continue."""
+    """A session together with its conversation."""
 
     def __init__(self, server: TokenServer, model: TokenModel, tokenizer: ChatTokenizer) -> None:
         self.server = server

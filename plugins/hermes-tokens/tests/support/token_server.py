@@ -30,7 +30,7 @@ def sums(prompt: list[int], sampling: Mapping[str, Any]) -> Sampled:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What goes wrong with one request; made by the class methods."""
+    """A fault of one request; created by the class methods."""
 
     kind: str
     status: int = 200
@@ -40,12 +40,12 @@ class Fault:
 
     @classmethod
     def none(cls) -> Fault:
-        """Nothing goes wrong: to let one request pass before the next fault."""
+        """Return no fault, to let one request pass before the next fault."""
         return cls(kind="none")
 
     @classmethod
     def hang(cls) -> Fault:
-        """Sample until aborted or left; an aborted one is answered with what there is."""
+        """Sample until aborted or disconnected; an abort is answered with the tokens so far."""
         return cls(kind="hang")
 
     @classmethod
@@ -191,7 +191,7 @@ class TokenServer:
             self._note(line)
 
     def _checked(self, request: web.Request, body: bytes) -> web.Response:
-        """Answer a model's check, which belongs to no rollout: no sampler is asked, and no line written."""
+        """Answer a model's check, which belongs to no rollout: it uses no sampler and writes no line."""
         self.checks.append(body)
         asked = self.wire.read(_object(body, self.wire.refusal), request.headers)
         drawn = Sampled(ids=[2], logprobs=[self.check_logprob], finish_reason="length")

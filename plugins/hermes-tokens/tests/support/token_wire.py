@@ -1,4 +1,4 @@
-"""What three token-level servers read and write, field by field, as their own code does; knows nothing of the clients.
+"""The wire formats of three token-level servers, field by field after their own code, independent of the clients.
 
 Fields that the real servers do not have are refused, also where a real one would only ignore them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """What the sampler of a test draws; `weight_versions` as `{"version", "start", "end"}`, None for "default"."""
+    """The result of a test's sampler; `weight_versions` as `{"version", "start", "end"}`, None for "default"."""
 
     ids: Sequence[int]
     logprobs: Sequence[float | None]
@@ -223,7 +223,7 @@ class SglangWire:
 
 @dataclass
 class AtroposWire:
-    """Atropos' `vllm_api_server.py`: whatever is wrong is an Internal Server Error."""
+    """Atropos' `vllm_api_server.py`: every fault is an Internal Server Error."""
 
     name: str = "atropos"
     path: str = "/generate"

@@ -1,1 +1,1 @@
-"""The append rule: a prompt is the ids so far and what the template writes next."""
+"""The append rule: a prompt is the ids so far plus what the template writes next."""

@@ -1,4 +1,4 @@
-"""The append rule: a turn's prompt is the ids so far and what the template writes after the turn, for any template.
+"""The append rule, for any template: the next prompt is the ids so far plus what the template writes after the turn.
 
 Imported on demand; needs `tokenizers` and `jinja2`.
 """
@@ -28,9 +28,9 @@ from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.generation import FinishReason
 from hermes_tokens.tokenizer import ChatTokenizer
 
-# Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.
+# There are few shapes: they differ in how many results of which calls arrive at once. White space is part of a shape.
 _MAX_SHAPES: Final = 512
-# Of whole conversations, which may be long.
+# These are shapes of whole conversations, which may be long.
 _MAX_OPENINGS: Final = 64
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -38,9 +38,9 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedTurn:
-    """How a sampled turn ended; `last_id` is its last sampled id, None if there is none.
+    """How a sampled turn ended; `last_id` is its last sampled id, or None for an empty turn.
 
-    `reasoning_open`: the turn ended, at a limit, inside its reasoning. `stop_ids` were asked for in this turn alone.
+    `reasoning_open`: the turn ended at a limit, inside its reasoning. `stop_ids` were requested for this turn only.
     """
 
     last_id: int | None = None
@@ -52,11 +52,11 @@ class ClosedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What comes after the ids that are there, none of it sampled.
+    """The unsampled ids that follow the present ones.
 
-    `kept`: 1 if the sampled stop token is the template's own. `replaced`: 1 if the last sampled id must give way, to be
-    followed by `ids` in a new branch. `inserted`: how many of `ids` close a turn that did not close itself.
-    `opens_reasoning`: what is sampled next begins inside reasoning.
+    `kept`: 1 if the sampled stop token is the template's own. `replaced`: 1 if the last sampled id has to be replaced
+    by `ids`, in a new branch. `inserted`: how many of `ids` close a turn that did not close itself. `opens_reasoning`:
+    the next sampled turn starts inside reasoning.
     """
 
     spans: tuple[ContextSpan, ...] = ()
@@ -72,12 +72,12 @@ class Appended:
 
 
 class AppendRule:
-    """One template with one set of tools; shared by the rollouts of a run. A shape of messages is rendered once.
+    """The rule for one template and one set of tools, shared by the rollouts of a run. Each shape is rendered once.
 
-    Tools that the template does not list are declared in the system prompt, as `parser` writes it: `declaration` is
-    that text, "" if there is none, and is in no message that a caller sees. `stop_ids` end a turn beside the
-    tokenizer's own. Without `may_replace` a turn whose stop token the template does not write is not continued: the
-    token would have to give way, in a branch.
+    Tools that the template does not list are declared in the system prompt by `parser`: `declaration` is that text (""
+    if there is none); callers never see it in a message. `stop_ids` end a turn in addition to the tokenizer's own.
+    Without `may_replace`, a turn with a stop token that the template does not write is not continued, because the token
+    would have to be replaced in a branch.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class AppendRule:
 
     @cached_property
     def ends(self) -> TurnEnds:
-        """The control tokens at the end of a turn, and within."""
+        """The control tokens at the end of a turn and within it."""
         return TurnEnds.of(
             self.tokenizer.controls,
             self.renderer,
@@ -132,7 +132,7 @@ class AppendRule:
         )
 
     def opening(self, messages: Sequence[Message]) -> Appended:
-        """Return the first prompt, up to where the model begins to write; raises `TemplateError`."""
+        """Return the first prompt, up to where the model starts to write; raises `TemplateError`."""
         slotted = SlottedMessages(messages)
         found = self._openings.get(slotted.key)
         if found is None:
@@ -142,9 +142,9 @@ class AppendRule:
         return Appended(spans=tuple(scaffold.spans(slotted.values)), opens_reasoning=opens_reasoning)
 
     def delta(self, closing: ClosedTurn, messages: Sequence[Message], *, after_tools: bool = False) -> Appended:
-        """Return what comes after a sampled turn; raises `TemplateError` for messages that the template refuses.
+        """Return what follows a sampled turn; raise `TemplateError` for messages that the template refuses.
 
-        `after_tools`: there was a tool result before this turn. Some templates write the first one differently.
+        `after_tools`: there was a tool result before this turn. Some templates treat the first tool result differently.
         """
         shape, slotted = self.shape(closing.calls, messages, after_tools=after_tools)
         junction = shape.junction(closing.last_id, self.stop_ids | closing.stop_ids)
@@ -164,14 +164,14 @@ class AppendRule:
     def _refusal(self, token: int) -> TemplateError:
         return TemplateError(
             f"expected a turn that ends as the chat template writes it, got {self.tokenizer.decode([token])!r} "
-            f"(id {token}) at its end: to take it back begins a branch, and allow_branches is false",
-            hint="leave out --no-allow-branches (allow_branches: false), or look why the model stops there",
+            f"(id {token}) at its end: replacing it starts a branch, and allow_branches is false",
+            hint="remove --no-allow-branches (allow_branches: false), or find out why the model stops there",
         )
 
     def shape(
         self, calls: Sequence[RequestedCall], messages: Sequence[Message], *, after_tools: bool = False
     ) -> tuple[Shape, SlottedMessages]:
-        """Return the rendered shape of these messages, and what fills it."""
+        """Return the rendered shape of these messages and the texts to fill in."""
         slotted = SlottedMessages(messages, calls)
         key = (slotted.key, after_tools)
         shape = self._shapes.get(key)
@@ -203,7 +203,7 @@ class AppendRule:
 
 
 def _merge_spans(spans: Sequence[ContextSpan]) -> tuple[ContextSpan, ...]:
-    """Join what closes a turn in several pieces."""
+    """Join the pieces of text that close a turn."""
     merged: list[ContextSpan] = []
     for index, span in enumerate(spans):
         if index and merged[-1].role == span.role == "assistant":

@@ -1,4 +1,4 @@
-"""Where a sampled turn ends and the template's own text goes on."""
+"""Find the junction between a sampled turn and the template text that follows it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Junction:
-    """What to write behind a sampled turn: `before` closes it, `after` comes then."""
+    """The text to append to a sampled turn: `before` closes it, `after` follows."""
 
     before: Scaffold
     after: Scaffold
@@ -37,10 +37,10 @@ class Junction:
 
 @dataclass(slots=True, kw_only=True)
 class Shape:
-    """The text behind a stub's body, for messages of one shape.
+    """The text after a stub's body, for messages of one shape.
 
-    `close` is the token that ends the turn, `body_end` the place where a turn that was cut goes on. `inner` are control
-    tokens in between, any of which may be the last that was sampled; `marks` those that set its calls apart.
+    `close` is the token that ends the turn, and `body_end` the position where a truncated turn continues. `inner` are
+    the control tokens in between, each of which may be the last one sampled; `marks` are those that delimit calls.
     """
 
     tokenizer: ChatTokenizer
@@ -64,9 +64,9 @@ class Shape:
         after_tools: bool,
         stops: AbstractSet[int] = frozenset(),
     ) -> Shape:
-        """Render it; raises `TemplateError` where the template does not support it.
+        """Render the shape; raise `TemplateError` if the template does not support it.
 
-        `stops` end a turn beside the tokenizer's own stop tokens.
+        `stops` end a turn in addition to the tokenizer's own stop tokens.
         """
         new = slotted.messages
         stub = renderer.stub(slotted.calls, new, after_tools=after_tools)
@@ -75,7 +75,7 @@ class Shape:
         ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), slotted, first=0)
         tokens = list(_find_controls(tokenizer.controls, text, _first_text(slotted, text)))
         others = stops | (_content_close(renderer, tokenizer.controls) if stub.has_calls else frozenset())
-        own_end = ends[0] or (len(text) if stub.has_calls else 0)  # behind a call, 0 says that it is not known
+        own_end = ends[0] or (len(text) if stub.has_calls else 0)  # after a call, 0 means unknown
         close = _known_close(tokens, tokenizer.stop_ids, others, own_end=own_end)
         if close is None:
             close = _likely_close(tokens, text, own_end=own_end, has_calls=stub.has_calls)
@@ -94,12 +94,12 @@ class Shape:
         )
 
     def fill(self, values: Sequence[str]) -> str:
-        """Return the text with the messages' own texts in it, as far as none of it is taken for the turn's."""
+        """Return the text with the messages' own texts filled in, except where one could pass for the turn's text."""
         lost = None if self.close is None else SLOT.search(self.text, self.ends[0], self.close.start)
         return self._piece(0 if lost is None else lost.end(), len(self.text), None).text(values)
 
     def junction(self, last_id: int | None, stop_ids: AbstractSet[int]) -> Junction:
-        """Return what follows a turn whose last sampled id this is."""
+        """Return what follows a turn that ends with this sampled id."""
         if last_id is None:
             return self._junction(self.body_end)
         if self.close is not None and last_id == self.close.token.id:
@@ -130,11 +130,11 @@ class Shape:
 
 
 def require_texts(slotted: SlottedMessages, text: str) -> None:
-    """Refuse a template that leaves out what the model must read."""
+    """Raise `TemplateError` if the template leaves out text that the model must read."""
     for index, role in slotted.required.items():
         if slot(index) not in text:
             raise TemplateError(
-                f"a template that writes the content of {role} messages was wanted, found one that leaves it out",
+                f"expected a template that writes the content of {role} messages, got one that leaves it out",
                 hint="use a template that supports such messages",
             )
 
@@ -151,7 +151,7 @@ def _find_controls(controls: ControlTokens, text: str, limit: int) -> Iterator[P
 
 
 def _first_text(slotted: SlottedMessages, text: str) -> int:
-    """Return the place of the first text of the new messages."""
+    """Return the position of the first text of the new messages."""
     places = (match.start() for match in SLOT.finditer(text) if int(match[1]) in slotted.texts)
     return next(places, len(text))
 
@@ -163,18 +163,18 @@ def _close(tokens: Iterable[Placed], ids: AbstractSet[int]) -> Placed | None:
 def _known_close(
     tokens: Sequence[Placed], ids: AbstractSet[int], others: AbstractSet[int], *, own_end: int
 ) -> Placed | None:
-    """Return the last stop token in the turn's own text, else the first of the tokenizer's.
+    """Return the last stop token in the turn's own text, or else the tokenizer's first stop token.
 
-    An earlier one may only set a call apart; one of the others behind the turn may open the next message.
+    An earlier token may only delimit a call, and another one after the turn may open the next message.
     """
     own = [placed for placed in tokens if placed.start < own_end]
     return _close(reversed(own), ids | others) or _close(tokens, ids)
 
 
 def _likely_close(tokens: Sequence[Placed], text: str, *, own_end: int, has_calls: bool) -> Placed | None:
-    """Return the first control token behind a turn; with calls, the one right behind it, or the last of its own.
+    """Return the first control token after a turn; with calls, the one right after it, or the turn's own last one.
 
-    Further behind it stands text of the next message, which no turn has written.
+    The text after that belongs to the next message and is never part of a turn.
     """
     near = [placed for placed in tokens if not text[own_end : placed.start].strip()]
     found = next((placed for placed in near if placed.start >= own_end or not has_calls), None)
@@ -182,7 +182,7 @@ def _likely_close(tokens: Sequence[Placed], text: str, *, own_end: int, has_call
 
 
 def _content_close(renderer: StubRenderer, controls: ControlTokens) -> frozenset[int]:
-    """Return the first control token behind a turn without calls, which may also close one with calls."""
+    """Return the first control token after a turn without calls; it may also close a turn with calls."""
     user: Message = {"role": "user", "content": "Hello"}
     try:
         text = renderer.stub((), [user], after_tools=False).after([user])

@@ -1,4 +1,4 @@
-"""Where the messages end in a rendering."""
+"""Find the ends of the messages in a rendering."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from hermes_tokens.chat_template.template import TemplateError
 
 
 def message_ends(text: str, prefix: Callable[[int], str], slotted: SlottedMessages, *, first: int) -> list[int]:
-    """Return the end of each message from the one numbered `first`; 0 is what stands before the messages.
+    """Return the end of each message from number `first`; number 0 is the text before the messages.
 
-    A message ends where the text behind its own last slot no longer goes on like that of fewer messages, `prefix`. What
-    stands between two slots says as much once it was met with the same roles, so that a long conversation is not
-    rendered message by message.
+    A message ends where the text after its last slot differs from the rendering of fewer messages (`prefix`). The text
+    between two slots is cached by roles, so a long conversation is not rendered message by message.
     """
     known: dict[tuple[str, str, str], int] = {}
     ends: list[int] = []
@@ -28,19 +27,19 @@ def message_ends(text: str, prefix: Callable[[int], str], slotted: SlottedMessag
 
 
 def _size(rest: str, last: int | None, prefix: Callable[[int], str], count: int) -> int:
-    """Return how far a message goes behind its last slot, or behind the start of the text if it has none."""
+    """Return how far a message extends after its last slot, or after the start of the text if it has no slot."""
     try:
         shorter = prefix(count)
-    except TemplateError:  # some messages stand only before others
+    except TemplateError:  # the template refuses some messages at the end
         return 0
     if last is None:
         return common_start(rest, shorter)
-    _, found, tail = shorter.partition(slot(last))  # the place that `_between` names: a name may stand there twice
+    _, found, tail = shorter.partition(slot(last))  # the same slot as in `_between`: a name may occur twice
     return common_start(rest, tail) if found else 0
 
 
 def _between(text: str, slotted: SlottedMessages) -> Iterator[tuple[int | None, int, tuple[str, str, str]]]:
-    """Yield, for each message, its last slot, where that ends, and what stands from there to the next message's."""
+    """Yield, for each message, its last slot, the slot's end, and the text up to the next message's slot."""
     places: dict[int, tuple[int, int]] = {}
     for match in SLOT.finditer(text):
         places.setdefault(int(match[1]), match.span())

@@ -1,6 +1,6 @@
-"""The tools of a conversation: whether the template lists them, and what declares them where it does not.
+"""The tools of a conversation: whether the template lists them, and otherwise the text that declares them.
 
-What tools say of themselves may come from anybody, a tool server for instance: none of it may become a control token.
+Tool descriptions are untrusted (a tool server may write them), so no text in them may become a control token.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FIRST_NAME: Final = 90_000
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
 _SYSTEM: Final[Message] = {"role": "system", "content": "You help."}
 OPENINGS: Final = ((_USER,), (_SYSTEM, _USER))
-"""What conversations begin with."""
+"""Openings of conversations."""
 PROBE: Final = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}}
-"""A tool to ask whether a template lists any."""
+"""A tool to test whether a template lists tools at all."""
 
 
 def without_controls(tools: Sequence[Any], controls: ControlTokens, mark: str = BREAK) -> tuple[Any, ...]:
-    """Return the tools with `mark` inside whatever would make a control token or a slot of their texts."""
+    """Return the tools with `mark` inserted into every text that would make a control token or a slot."""
 
     def part(text: str) -> str:
         return controls.part(SLOT.sub(lambda found: f"{found[0][:1]}{mark}{found[0][1:]}", text), mark)
@@ -35,9 +35,9 @@ def without_controls(tools: Sequence[Any], controls: ControlTokens, mark: str = 
 
 
 def are_listed(template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether a template writes the name of each tool, whatever a conversation begins with.
+    """Return whether a template writes the name of each tool, for every opening of a conversation.
 
-    Names are replaced for that: one such as `user` may stand in a text that does not list it.
+    The names are replaced by unique ones, because a name such as `user` may occur in other text.
     """
     if not tools:
         return True
@@ -49,20 +49,20 @@ def are_listed(template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> bo
 
 
 def declaration_of(parser: ToolCallParser | None, tools: Sequence[Any]) -> str:
-    """Return what the parser says of the tools, "" if it says nothing of any."""
+    """Return the parser's declaration of the tools, or "" if it has none."""
     if not isinstance(parser, DeclaringParser):
         return ""
     try:
         return parser.declare(tools).strip()
     except ValueError as error:
         raise ConfigError(
-            f"expected a parser that declares the tools, got {parser_name(parser)}, which cannot: {error}",
-            hint="name another parser: --parser NAME",
+            f"expected a parser that declares the tools, got {parser_name(parser)}, which fails: {error}",
+            hint="use another parser: --parser NAME",
         ) from error
 
 
 def parser_name(parser: ToolCallParser) -> str:
-    """Name the parser by its class, as a plugin names its target."""
+    """Return the parser's class in the form of a plugin target."""
     return f"{type(parser).__module__}:{type(parser).__qualname__}"
 
 

@@ -1,6 +1,6 @@
-"""Messages with a slot in the place of every text that is not the template's own.
+"""Replace every text in messages by a slot, so that a template is rendered without it.
 
-A template that never sees the texts cannot make anything of them, and one rendering serves all messages of one shape.
+A template that never sees a text cannot change it, and one rendering serves all messages of the same shape.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Message, RequestedCall
 
-# Nine letters and digits: some templates accept nothing else as the id of a call.
+# Nine letters and digits: some templates accept no other form of call id.
 SLOT: Final = re.compile(r"Hq(\d{5})vZ")
 BODY: Final = "Hq99999vZ"
-"""Stands for what the model wrote in its turn."""
+"""The slot for the model's own text of a turn."""
 BREAK: Final = "Hq99997vZ"
-"""Stands for nothing: it parts what would be a control token or a slot, in text that is not the template's own."""
+"""An empty separator: inserted into untrusted text, it splits what would be a control token or a slot."""
 _NAME: Final = re.compile(r"[\w .-]*")
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking")
-# A text whose white space, quotes, line end and letters show what a template does with it.
+# A text with white space, quotes, a line end and letters, to see how a template changes each.
 _BEFORE, _BETWEEN, _AFTER = " \n", "\"\\'\n<é>", " \n"
 
 
@@ -31,10 +31,10 @@ def slot(index: int) -> str:
 
 
 class SlottedMessages:
-    """Messages with slots, and what belongs in them; `key` is equal for messages of one shape.
+    """Messages with slots and the texts to fill in; `key` is equal for messages of one shape.
 
-    `texts` are the slots that hold prose, `required` those that the model must read, with the role of their message;
-    `bounds` say how many slots there are before the first message and after each.
+    `texts` are the slots of prose, `required` those that the model must read, with the role of their message; `bounds`
+    count the slots before the first message and after each.
     """
 
     def __init__(self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()) -> None:
@@ -48,11 +48,11 @@ class SlottedMessages:
 
     @property
     def key(self) -> str:
-        """The shape as text."""
+        """The shape, as text."""
         return json.dumps([self.calls, self.messages], ensure_ascii=False)
 
     def with_padding(self) -> list[Message]:
-        """Return the messages with the slots of texts set about with what a template might change."""
+        """Return the messages with the text slots padded with characters that a template might change."""
         return [map_texts(message, self._pad) for message in self.messages]
 
     def _pad(self, text: str) -> str:
@@ -76,7 +76,7 @@ class SlottedMessages:
 
     def _text(self, value: Any, role: str = "") -> str:
         text = _content_text(value)
-        if not text.strip():  # templates ask whether there is any text
+        if not text.strip():  # templates test whether there is any text
             return text
         taken = self._take(text)
         self.texts.add(len(self.values) - 1)
@@ -93,7 +93,7 @@ class SlottedMessages:
         function = (call.get("function") or call) if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             raise ConfigError(
-                f"a tool call is an object with a function's name and arguments, found {str(call)[:80]!r}",
+                f"expected a tool call as an object with a function's name and arguments, got {str(call)[:80]!r}",
                 hint='{"id": "…", "type": "function", "function": {"name": "…", "arguments": "{…}"}}',
             )
         made: dict[str, Any] = {"name": self._take(str(function.get("name", "")))}
@@ -102,7 +102,7 @@ class SlottedMessages:
         return {**identity, "type": "function", "function": made}
 
     def _key(self, key: str) -> str:
-        """Keep a plain key, and with it its place where a template sorts by key."""
+        """Keep a plain key unchanged, so that its position is right when a template sorts by key."""
         return key if _NAME.fullmatch(key) else self._take(key)
 
     def _id(self, value: Any) -> str:
@@ -117,12 +117,12 @@ class SlottedMessages:
 
 
 def pad(text: str) -> str:
-    """Return a slot's text, twice, with white space around and difficult characters between."""
+    """Return a slot's text twice, with white space around it and difficult characters in between."""
     return f"{_BEFORE}{text}{_BETWEEN}{text}{_AFTER}"
 
 
 def common_start(text: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
+    """Return the length of the common start of two texts."""
     shorter = min(len(text), len(other))
     if text[:shorter] == other[:shorter]:
         return shorter
@@ -130,7 +130,7 @@ def common_start(text: str, other: str) -> int:
 
 
 def map_texts(value: Any, change: Callable[[str], str], rename: Callable[[str], str] = str) -> Any:
-    """Return a JSON value with every text changed, and every key renamed."""
+    """Return a JSON value with every text changed and every key renamed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -147,13 +147,13 @@ def _content_text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, Mapping) and part.get("type") == "text" for part in value):
         return "".join(part["text"] for part in value)
     raise ConfigError(
-        f"text was wanted as a message's content, found {str(value)[:80]!r}",
-        hint="models that record tokens take text only; turn other content into text",
+        f"expected text as a message's content, got {str(value)[:80]!r}",
+        hint="models that record tokens accept text only; convert other content to text",
     )
 
 
 def decode_arguments(arguments: Any) -> Any:
-    """Return a call's arguments as an object where they are the text of one."""
+    """Return a call's arguments, decoded if they are the text of a JSON object."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:

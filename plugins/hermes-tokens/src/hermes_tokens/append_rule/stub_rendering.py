@@ -1,4 +1,4 @@
-"""Renderings of `[user, stub assistant, *new messages]`: the place behind the stub is where appending begins."""
+"""Render `[user, stub assistant, *new messages]`: appended text starts after the stub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_tokens.chat_template.template import ChatTemplate, TemplateError
 
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
 CONTENTS: Final = ("", BODY, None)
-"""What stands beside a turn's calls, best first: some templates leave the calls out, or the one or the other."""
+"""Texts beside a turn's calls, best first: with some of them, some templates leave out the text or the calls."""
 _CALL: Final = {"id": "earlier01", "type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
 _EARLIER: Final[tuple[Message, ...]] = (
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
@@ -21,9 +21,9 @@ _EARLIER: Final[tuple[Message, ...]] = (
 
 
 class StubRenderer:
-    """Writes messages in the forms that a template takes: content as text or parts, arguments as object or text.
+    """Renders messages in the form that a template accepts: content as text or parts, arguments as object or text.
 
-    `declaration` is what the system prompt says of the tools where the template does not list them.
+    `declaration` is the text about the tools in the system prompt, for a template that does not list them.
     """
 
     def __init__(self, template: ChatTemplate, tools: Sequence[Any], *, declaration: str = "") -> None:
@@ -34,7 +34,7 @@ class StubRenderer:
         self._declaration = declaration
 
     def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
-        """Render as the template likes it; raises `TemplateError`."""
+        """Render in the form that the template accepts; raise `TemplateError` if there is none."""
         refusal: TemplateError | None = None
         for form, as_text in _forms(messages):
             try:
@@ -45,23 +45,23 @@ class StubRenderer:
         raise refusal
 
     def stub(self, calls: Sequence[Mapping[str, str]], new: Sequence[Message], *, after_tools: bool) -> Stub:
-        """Return the first stub for this turn that the template takes; raises what it says of the best one."""
+        """Return the first stub for this turn that the template accepts; raises its error for the best one."""
         refusal: TemplateError | None = None
         for history in ([_USER, *_EARLIER], [_USER]) if after_tools else ([_USER],):
             for message, as_text in _stubs(calls):
                 stub = Stub(self, [*history, message], as_text=as_text)
                 try:
                     if BODY in stub.render(new):
-                        return stub  # and this rendering is asked for again
+                        return stub  # the same rendering is used again later
                 except TemplateError as error:
                     refusal = refusal or error
         raise refusal or TemplateError(
-            "a template that renders assistant messages was wanted, found one that leaves them out",
+            "expected a template that renders assistant messages, got one that leaves them out",
             hint="use another template",
         )
 
     def adapt(self, messages: Sequence[Message], *, as_text: bool = False) -> list[Message]:
-        """Return the messages in the form that the template takes, with the declaration in the system prompt."""
+        """Return the messages in the form that the template accepts, with the declaration in the system prompt."""
         messages = _declaring(self._declaration, messages) if self._declaration else messages
         return [self._adapt_message(message, as_text=as_text) for message in messages]
 
@@ -71,7 +71,7 @@ class StubRenderer:
         text = self._template.render(adapted, tools=self._tools, add_generation_prompt=prompt)
         if self._declaration not in text:
             raise TemplateError(
-                "expected a chat template that writes a system prompt as it is, so that it can declare the tools, "
+                "expected a chat template that writes the system prompt unchanged, so that it can declare the tools, "
                 "got one that leaves it out or changes it",
                 hint="use the model's template for tools, or run without tools",
             )
@@ -86,7 +86,7 @@ class StubRenderer:
         return changed
 
     def _shows_text(self) -> bool:
-        """Say whether a plain string is taken as content; templates of models that see want a list of parts."""
+        """Return whether the template accepts a string as content; templates of vision models need a list of parts."""
         self._in_parts = False
         try:
             return BODY in self.render([{"role": "user", "content": BODY}])
@@ -95,7 +95,7 @@ class StubRenderer:
 
 
 class Stub:
-    """A stub that the template takes; what follows it can be rendered with any new messages."""
+    """A stub that the template accepts; any new messages can be rendered after it."""
 
     def __init__(self, renderer: StubRenderer, messages: Sequence[Message], *, as_text: bool) -> None:
         self._renderer = renderer
@@ -105,7 +105,7 @@ class Stub:
 
     @property
     def has_calls(self) -> bool:
-        """Whether the stub's own text ends with a call, after what stands for its arguments."""
+        """Whether the stub's own text ends with a call, after the slot of its arguments."""
         return bool(self._messages[-1].get("tool_calls")) and BODY not in (self._messages[-1].get("content") or "")
 
     def render(self, new: Sequence[Message], *, prompt: bool = True) -> str:
@@ -117,15 +117,16 @@ class Stub:
         return text
 
     def after(self, new: Sequence[Message], *, prompt: bool = True) -> str:
-        """Return the text behind what stands for the turn's body."""
+        """Return the text after the slot of the turn's body."""
         text = self.render(new, prompt=prompt)
         return text[text.rindex(BODY) + len(BODY) :]
 
 
 def _declaring(declaration: str, messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the declaration before the text of the system message that they begin with.
+    """Return the messages with the declaration at the start of their leading system message.
 
-    Where they begin with none, the declaration is one: a later one may be part of what is appended to a turn.
+    If the first message is not a system message, the declaration becomes one. A later system message is never used,
+    because it may be part of what is appended to a turn.
     """
     if not messages or messages[0].get("role") != "system":
         return [{"role": "system", "content": declaration}, *messages]
@@ -135,9 +136,9 @@ def _declaring(declaration: str, messages: Sequence[Message]) -> list[Message]:
 
 
 def _forms(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], bool]]:
-    """Yield forms of the same messages, best first: with arguments as object and as text.
+    """Yield forms of the same messages, best first: arguments as object, then as text.
 
-    A turn without text has an empty one: given None, some templates write "None", and some refuse it. Others refuse "".
+    A turn without text gets "": for None, some templates write "None" and some fail. Others refuse "".
     """
     texts = [_with_text(message) for message in messages]
     for form in (texts,) if texts == list(messages) else (texts, messages):
@@ -152,9 +153,9 @@ def _with_text(message: Message) -> Message:
 
 
 def _stubs(calls: Sequence[Mapping[str, str]]) -> Iterator[tuple[Message, bool]]:
-    """Yield assistant messages from the most to the least faithful, each with its arguments as object and as text.
+    """Yield assistant messages from the most to the least faithful, each with arguments as object and as text.
 
-    A template that takes one call only gets one; one that does not render calls gets the body as content.
+    A template that accepts only one call gets one; a template that does not render calls gets the body as content.
     """
     for some in dict.fromkeys((len(calls), min(len(calls), 1))):
         if some:

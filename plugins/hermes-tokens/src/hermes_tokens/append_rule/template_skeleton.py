@@ -1,4 +1,4 @@
-"""What a template writes around texts: control ids and runs of text with holes, ready to be filled and encoded."""
+"""The skeleton of a rendering: control ids and runs of text with holes, ready to be filled and encoded."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _json(text: str) -> str:
 
 
 def _in_quotes(text: str) -> str:
-    """Write a text as lfm2's newer templates do, between single quotes."""
+    """Quote a text with single quotes, as lfm2's newer templates do."""
     for found, written in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(found, written)
     return text
 
 
-# Tried in this order: what keeps more of the text comes first.
+# Tried in this order: treatments that keep more of the text come first.
 _TREATMENTS: Final[tuple[Treatment, ...]] = (
     _verbatim,
     str.lstrip,
@@ -48,7 +48,7 @@ _TREATMENTS: Final[tuple[Treatment, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A place for one of the conversation's own texts."""
+    """A hole to fill with one of the conversation's own texts."""
 
     index: int
     treatment: Treatment
@@ -64,7 +64,7 @@ class ContextSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A control token, or text between two; `ids` are known where the text has no hole."""
+    """A control token, or the text between two; `ids` are known if the text has no hole."""
 
     span: int
     parts: tuple[str | Hole, ...]
@@ -76,7 +76,7 @@ class _Run:
 
 
 class Scaffold:
-    """A piece of a rendering. `ends` are the ends of its messages as places in the text, `roles` their roles."""
+    """A piece of a rendering. `ends` are the positions where its messages end, `roles` their roles."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Scaffold:
         return "".join(_fill(run.parts, values) for run in self._runs)
 
     def spans(self, values: Sequence[str]) -> Iterator[ContextSpan]:
-        """Fill the holes, encode, and yield what belongs to each message."""
+        """Fill the holes, encode, and yield the ids of each message."""
         current, ids = -1, list[int]()
         for run in self._runs:
             if run.span != current:
@@ -121,7 +121,7 @@ class Scaffold:
         place = 0
         for index, piece in enumerate(pieces):
             place += len(piece.text if isinstance(piece, ControlToken) else piece)
-            span = bisect_left(self._ends, place)  # ends never go back
+            span = bisect_left(self._ends, place)  # ends never decrease
             if isinstance(piece, ControlToken):
                 yield _Run(span=span, parts=(piece.text,), ids=(piece.id,))
                 before = piece
@@ -146,7 +146,7 @@ class Scaffold:
         for place, part in enumerate(SLOT.split(text)):
             if place % 2 == 0:
                 yield part
-            elif slot(int(part)) != BREAK:  # which has served: control tokens were found before
+            elif slot(int(part)) != BREAK:  # no longer needed: the control tokens are already found
                 yield Hole(int(part), self._treatments.get(int(part), _verbatim))
 
 
@@ -155,9 +155,9 @@ def _fill(parts: Sequence[str | Hole], values: Sequence[str]) -> str:
 
 
 def treatments(bare: str, probe: str, texts: set[int]) -> dict[int, Treatment]:
-    """Find out what a template does with each text, from a rendering of slots and one of slots set about with padding.
+    """Determine how a template treats each text, from a rendering of plain slots and one of padded slots.
 
-    Raises `TemplateError` when it is nothing that is known.
+    Raises `TemplateError` for an unknown treatment.
     """
     found: dict[int, Treatment] = {}
     pieces = SLOT.split(bare)
@@ -170,9 +170,9 @@ def treatments(bare: str, probe: str, texts: set[int]) -> dict[int, Treatment]:
         treatment = next(fitting, None)
         if treatment is None:
             raise TemplateError(
-                "a template that leaves a message's text as it is, strips it or writes it as JSON was wanted, found "
-                f"one that changes it otherwise: {probe[max(place, 0) :][:80]!r}",
-                hint="use another template, or a plugin that renders for this model",
+                "expected a template that keeps a message's text, strips it or writes it as JSON, got one that "
+                f"changes it otherwise: {probe[max(place, 0) :][:80]!r}",
+                hint="use another template, or a plugin that renders prompts for this model",
             )
         found[index] = treatment
         place += len(treatment(text) + following)

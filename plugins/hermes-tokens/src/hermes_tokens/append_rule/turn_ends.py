@@ -1,4 +1,4 @@
-"""Which control tokens a template writes at the end of a turn, and which only stand within one."""
+"""Find the control tokens that a template writes at the end of a turn, and those that occur only within one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.vocabulary import ControlToken, ControlTokens
 
 ShapeOf = Callable[[Sequence[RequestedCall], Sequence[Message]], Shape]
-"""Returns the rendered shape of what follows a turn with these calls; raises `TemplateError`."""
+"""Returns the rendered shape of the text after a turn with these calls; raises `TemplateError`."""
 _CALL: Final = RequestedCall(id="call00001", name="look", arguments="{}")
 _FOLLOWING: Final[tuple[tuple[Sequence[RequestedCall], Message], ...]] = (
     ((), {"role": "user", "content": "Hello"}),
@@ -24,10 +24,10 @@ _FOLLOWING: Final[tuple[tuple[Sequence[RequestedCall], Message], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """How the template ends one kind of turn: before a user's message or nothing, or before a tool's result.
+    """How the template ends one kind of turn: one before a user message or the end, or one before a tool result.
 
-    `ids` may each be the last that was sampled. `certain` are those that also end the last turn of a conversation: no
-    message follows whose beginning they could be.
+    Each of `ids` may be the last sampled one. `certain` are those that also end the last turn of a conversation, so
+    they cannot be the start of the next message.
     """
 
     has_calls: bool
@@ -37,9 +37,9 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnds:
-    """Control ids: `closes` are the last of a turn in the template's own text, `marks` set calls or reasoning apart.
+    """Control ids: `closes` end a turn in the template's own text, `marks` delimit calls or reasoning.
 
-    `openers` stand in what follows a turn, and at the end of none.
+    `openers` occur in the text after a turn, and never at the end of one.
     """
 
     kinds: tuple[TurnEnd, ...]
@@ -49,22 +49,22 @@ class TurnEnds:
 
     @property
     def written(self) -> frozenset[int]:
-        """What ends a turn of any kind."""
+        """The ids that end a turn of any kind."""
         return frozenset().union(*(kind.ids for kind in self.kinds))
 
     @classmethod
     def of(cls, controls: ControlTokens, renderer: StubRenderer, reasoning: Reasoning, shape_of: ShapeOf) -> TurnEnds:
-        """Read them off the renderings of a turn before a user's message and of one before a tool's result."""
+        """Find them in the renderings of a turn before a user message and of one before a tool result."""
         kinds: list[TurnEnd] = []
         closes, marks, texts = set[int](), set[int](), set[int]()
         for calls, message in _FOLLOWING:
             try:
                 shape, last = shape_of(calls, [message]), _ids_at_last(controls, renderer, calls, message)
-            except TemplateError:  # of a template without tools, say
+            except TemplateError:  # for example, of a template without tools
                 continue
             close = set() if shape.close is None else {shape.close.token.id}
             closes, marks, texts = closes | close, marks | shape.marks, texts | _ids_in(controls, shape.text)
-            # Some templates end the last turn otherwise than an earlier one: gpt-oss. Behind a call there may be marks.
+            # Some templates (gpt-oss) end the last turn differently from an earlier one. Marks may follow a call.
             ids = close.union(shape.inner, () if calls else last)
             kinds.append(TurnEnd(has_calls=bool(calls), ids=frozenset(ids), certain=last & ids))
         around = {reasoning.opening, reasoning.closing}
@@ -78,11 +78,11 @@ class TurnEnds:
 def _ids_at_last(
     controls: ControlTokens, renderer: StubRenderer, calls: Sequence[RequestedCall], message: Message
 ) -> frozenset[int]:
-    """Return the control ids behind a turn that nothing follows; `message` is what the template must take there."""
+    """Return the control ids after the last turn of a conversation; the template must accept `message` there."""
     made = [{"id": call.id, "name": call.name} for call in calls]
     try:
         text = renderer.stub(made, [message], after_tools=False).after([], prompt=False)
-    except TemplateError:  # of one that wants an answer to each call
+    except TemplateError:  # of a template that requires an answer to each call
         return frozenset()
     return _ids_in(controls, text)
 

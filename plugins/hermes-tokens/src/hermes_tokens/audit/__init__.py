@@ -1,1 +1,1 @@
-"""A run's samples against a log that the other side wrote."""
+"""Check a run's samples against a log from the server's side."""

@@ -1,4 +1,4 @@
-"""`hermes-core exactness`: check a run's samples against a log that the other side wrote."""
+"""`hermes-core exactness`: check a run's samples against a log from the server's side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 _SHARES = ("sampled_trained_share", "turns_with_loss_share", "prefix_exact_share", "logprob_coverage")
 
 _CAUSES = {
-    "unrecorded": "unrecorded (rollouts.jsonl has no such rollout: cut short, or the log is of more than this run)"
+    "unrecorded": "unrecorded (not in rollouts.jsonl: the rollout was cut short, or the log covers more than this run)"
 }
 
 
@@ -28,7 +28,7 @@ class ExactnessCommand:
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Print the shares and the first faults; 1 unless everything is exact."""
+        """Print the shares and the first faults; return 1 unless everything is exact."""
         from hermes_tokens.audit.wire_check import check_run
 
         found = check_run(arguments.directory, arguments.log)
@@ -46,7 +46,7 @@ class ExactnessCommand:
         for cause, tokens in found.left_out.items():
             sys.stdout.write(f"{'not handed on':24} {tokens} sampled tokens: {_CAUSES.get(cause, cause)}\n")
         if not counts.sampled:
-            sys.stdout.write("no rollout that is handed on has a token in the log: nothing was compared\n")
+            sys.stdout.write("the log has no token of a rollout that is trained on: nothing was compared\n")
         for fault in found.faults:
             sys.stdout.write(f"{'fault':24} {fault}\n")
         return 0 if found.is_exact else 1

@@ -1,4 +1,4 @@
-"""`hermes-core record`: a proxy in front of a model server that logs every exchange for whoever checks a run."""
+"""`hermes-core record`: a proxy in front of a model server that logs every exchange, to check a run later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RecordCommand:
         parser.add_argument("--upstream", required=True, metavar="URL", help="the base URL of the model server")
         parser.add_argument("--log", required=True, metavar="FILE", help="the JSON Lines file to append to")
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-        parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
+        parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free port")
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Forward until SIGINT or SIGTERM."""

@@ -1,6 +1,6 @@
-"""A reverse proxy in front of a model server that forwards bytes as they are and logs what they said.
+"""A reverse proxy in front of a model server that forwards bytes unchanged and logs each exchange.
 
-It is for runs whose exactness somebody else shall be able to check: the log is made beside the run, from the wire.
+It makes a run's exactness checkable by others: the log is made from the wire, independently of the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hermes_core.contracts.errors import OutputError
 from hermes_models import ServerAddress, serve_application
 from hermes_tokens.audit.wire_log import Exchange, aborted_ids, request_id
 
-# These belong to one connection, of which there are two here (RFC 9110, 7.6.1); lengths and hosts are set anew.
+# These headers belong to one connection, and there are two here (RFC 9110, 7.6.1); lengths and hosts are set again.
 _OF_ONE_CONNECTION: Final = frozenset(
     {
         "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
@@ -35,9 +35,9 @@ _KEEPALIVE: Final = 4.0
 
 
 class RecordingProxy:
-    """Forwards every request to `upstream` and appends a line to `log` for each that sampled.
+    """Forwards every request to `upstream` and appends a line to `log` for each request that sampled.
 
-    A line is on disk before its client has the end of the answer. A client that goes away ends the request upstream.
+    A line is on disk before the client has the end of the answer. A client that disconnects ends the request upstream.
     """
 
     def __init__(self, upstream: str, log: Path) -> None:
@@ -50,10 +50,12 @@ class RecordingProxy:
         try:
             log.open("ab").close()
         except OSError as error:
-            raise OutputError(f"a file to append to was wanted at {log}: {error}", hint="--log FILE") from error
+            raise OutputError(
+                f"expected a log file that can be appended to, got {log}: {error}", hint="--log FILE"
+            ) from error
 
     def application(self) -> web.Application:
-        """Return the application; it owns its connections to the server."""
+        """Return the application, which owns its connections to the server."""
         application = web.Application(client_max_size=_LARGEST_REQUEST)
         application.router.add_route("*", "/{path:.*}", self._forward)
         application.cleanup_ctx.append(self._client_session)
@@ -81,7 +83,7 @@ class RecordingProxy:
         try:
             return await self._exchange(request, body, exchange)
         except (asyncio.CancelledError, ConnectionError):
-            # The client went away; aiohttp raises the one or the other, depending on what it was about to do.
+            # The client disconnected; aiohttp raises one or the other, depending on what it was doing.
             exchange.aborted = True
             if not exchange.logged:
                 self._write(exchange)
@@ -103,7 +105,7 @@ class RecordingProxy:
         except (aiohttp.ClientError, TimeoutError) as error:
             exchange.status = 502
             await self._ensure_logged(exchange)
-            message = f"the recorded server {self._address.shown} was not reached: {type(error).__name__}"
+            message = f"the recorded server {self._address.shown} cannot be reached: {type(error).__name__}"
             return web.json_response({"error": {"message": message, "code": 502}}, status=502)
         async with upstream:
             return await self._pass_on(request, upstream, exchange)
@@ -121,10 +123,11 @@ class RecordingProxy:
                 exchange.answer += chunk
                 if len(exchange.answer) == upstream.content_length:
                     exchange.complete = True
-                    await self._ensure_logged(exchange)  # before the bytes that are the last the client waits for
+                    await self._ensure_logged(exchange)  # before the last bytes that the client waits for
                 await response.write(chunk)
         except aiohttp.ClientPayloadError:
-            # The server broke off in the middle; so does the proxy, for nothing else says the same to the client.
+            # The server broke off in the middle; the proxy does the same, which is the only faithful answer to the
+            # client.
             await self._ensure_logged(exchange)
             if request.transport is not None:
                 request.transport.close()
@@ -163,7 +166,7 @@ class RecordingProxy:
 
 @asynccontextmanager
 async def recording(proxy: RecordingProxy, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Listen while the block runs; yields the root URL."""
+    """Listen while the block runs and yield the root URL."""
     async with serve_application(proxy.application(), host=host, port=port) as root:
         yield root
 

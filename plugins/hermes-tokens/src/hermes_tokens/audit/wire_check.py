@@ -1,6 +1,6 @@
-"""A run's samples against a log that the other side wrote: the server, or `hermes-core record` in front of it.
+"""Check a run's samples against a log of the server or of `hermes-core record` in front of it.
 
-A log holds every prompt in full, so it is many times the size of the samples: one rollout of it is read at a time.
+A log holds every prompt in full and is many times larger than the samples, so it is read one rollout at a time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hermes_tokens.exactness import Exchange, check_exactness
 
 UNRECORDED: Final = "unrecorded"
 _FAULTS_SHOWN: Final = 20
-# How many ids of a prompt's end may be written otherwise when more follows: a header that opens reasoning.
+# How many ids at a prompt's end may change when more follows: a header that opens reasoning.
 _LOOSE_END: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireCheck:
-    """`total` sums up the rollouts that are handed on; `left_out` counts the other sampled tokens by cause."""
+    """Result of a check: `total` sums up the rollouts for training; `left_out` counts other sampled tokens by cause."""
 
     total: Exactness
     rollouts: int
@@ -34,7 +34,7 @@ class WireCheck:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every sampled token of a rollout that is handed on has loss once, and every other has a cause."""
+        """Whether every sampled token of a rollout for training has loss once, and every other token has a cause."""
         return (
             not self.faults and not self.total.why_not_exact(allow_constrained=True) and UNRECORDED not in self.left_out
         )
@@ -52,7 +52,7 @@ class WireCheck:
 
 
 def check_run(folder: Path, log: Path) -> WireCheck:
-    """Compare a run's folder with a wire log; raises `ConfigError` if one of the two is not there."""
+    """Compare a run's folder with a wire log; raise `ConfigError` if one of the two is missing."""
     total, rollouts = Exactness(), 0
     left_out: Counter[str] = Counter()
     faults: list[str] = []
@@ -64,7 +64,7 @@ def check_run(folder: Path, log: Path) -> WireCheck:
                 continue
             rollouts += 1
             *earlier, own = _attempts(exchanges) or [[]]
-            left_out["attempts played again"] += sum(map(_size, earlier))
+            left_out["repeated attempts"] += sum(map(_size, earlier))
             found = check_exactness(own, outcome.get("samples") or ())
             left_out["aborted requests"] += _size(own) - found.sampled
             faults += [f"rollout {outcome['rollout_id']}: {fault}" for fault in found.faults]
@@ -74,7 +74,7 @@ def check_run(folder: Path, log: Path) -> WireCheck:
 
 
 class _WireLog:
-    """Knows where the lines of each rollout stand in the file."""
+    """Index of a log file: the positions of each rollout's lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,13 +94,13 @@ class _WireLog:
         self._file.close()
 
     def take(self, rollout_id: str) -> list[Exchange]:
-        """Return a rollout's exchanges in their order; once, so that what is left belongs to no rollout."""
+        """Return a rollout's exchanges in order and remove them, so that the rest belongs to no rollout."""
         exchanges = [self._read(place) for place in self._places.pop(rollout_id, ())]
         del self._sizes[rollout_id]
         return [exchange for exchange in exchanges if exchange is not None]
 
     def rest(self) -> int:
-        """Return how many sampled tokens have not been taken."""
+        """Return the number of sampled tokens that have not been taken."""
         return self._sizes.total()
 
     def _read(self, place: int) -> Exchange | None:
@@ -109,10 +109,10 @@ class _WireLog:
 
 
 def _attempts(exchanges: Iterable[Exchange]) -> list[list[Exchange]]:
-    """Sort a rollout's exchanges by attempt, in the order they began.
+    """Group a rollout's exchanges by attempt, in the order they started.
 
-    An attempt has one session, whose name begins the ids of its requests. A session that goes on with what an earlier
-    one began is no new attempt, whatever its name: its tokens are due, and so are the earlier one's.
+    An attempt has one session, and its request ids start with the session's name. A session that continues an earlier
+    session's prompt is not a new attempt, even under another name: the tokens of both must be in the samples.
     """
     sessions: dict[str, list[Exchange]] = {}
     for exchange in exchanges:
@@ -138,12 +138,14 @@ def _size(session: Iterable[Exchange]) -> int:
 def _outcomes(path: Path) -> Iterator[dict[str, Any]]:
     for place, outcome in _objects(path):
         if not isinstance(outcome.get("rollout_id"), str):
-            raise ConfigError(f"{path}: a rollout was wanted at byte {place}, found none", hint="name a run's folder")
+            raise ConfigError(
+                f"expected a rollout at byte {place} of {path}, got none", hint="give the folder of a run"
+            )
         yield outcome
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line with its place in the file."""
+    """Yield each line with its position in the file."""
     place = 0
     try:
         with path.open("rb") as file:
@@ -159,9 +161,9 @@ def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
         value = json.loads(line)
     except ValueError as error:
         raise ConfigError(
-            f"{path} line {number}: a JSON object was wanted: {error}",
-            hint="a line that a killed process left unfinished can be taken out",
+            f"expected a JSON object in {path} line {number}, got: {error}",
+            hint="remove the line if a killed process left it unfinished",
         ) from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} line {number}: a JSON object was wanted, found {type(value).__name__}")
+        raise ConfigError(f"expected a JSON object in {path} line {number}, got {type(value).__name__}")
     return value

@@ -1,8 +1,7 @@
-"""What crossed the wire between a client and a model server, as lines of JSON.
+"""Log the exchanges between a client and a model server as lines of JSON.
 
-The log is the other side's testimony: whoever checks a run's samples compares them with it. It is therefore read from
-the bytes themselves and shares nothing with the clients, and whatever it cannot read is logged as nothing, never as an
-error.
+The log is independent evidence for a check of a run's samples. So it is read from the bytes themselves and shares no
+code with the clients, and unreadable data is logged as empty, never as an error.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Sampled: TypeAlias = tuple[list[int], list[float | None], str | None]
 
 @dataclass(kw_only=True)
 class Exchange:
-    """One request and what came back; `status` is None when nothing did."""
+    """One request and its answer; `status` is None if there was no answer."""
 
     method: str = "POST"
     path: str
@@ -36,7 +35,7 @@ class Exchange:
     logged: bool = False
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return a line for each completion; one without ids where none came, none for what samples nothing."""
+        """Return a line per completion: without ids if none arrived; no line for a request that samples nothing."""
         body = _object(self.request)
         protocol = _protocol(self.path, body)
         if protocol is None or self.method != "POST":
@@ -66,13 +65,13 @@ class Exchange:
 
 
 def request_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """Return the id a request goes by: the header's, or the body's under either of its names."""
+    """Return a request's id: from the header, or from the body under either of its names."""
     found = headers.get("X-Request-Id") or body.get("request_id") or body.get("rid")
     return found if isinstance(found, str) else ""
 
 
 def aborted_ids(path: str, body: bytes) -> list[str]:
-    """Return the ids that an abort call names, without what servers and clients add to them."""
+    """Return the ids in an abort call, without the affixes of servers and clients."""
     data = _object(body)
     if path.endswith("/abort_requests"):
         named = data.get("request_ids")
@@ -106,7 +105,7 @@ def _prompt(protocol: str, body: Mapping[str, Any]) -> list[int]:
 
 
 def _sampling(protocol: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling parameters as the server read them; Atropos' lie beside the prompt."""
+    """Return the sampling parameters as the server read them; Atropos has them next to the prompt."""
     found = body.get("sampling_params") if protocol in {"vllm", "sglang"} else body
     left = {"prompt", "messages", "tools", "stream", "model"}
     return {name: value for name, value in found.items() if name not in left} if isinstance(found, dict) else {}
@@ -121,7 +120,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _plain(body: bytes, encoding: str) -> bytes:
-    """Return the body as it was before `Content-Encoding`; one of an encoding we lack cannot be read."""
+    """Return the body without its `Content-Encoding`; unknown encodings cannot be read."""
     if encoding in {"", "identity"}:
         return body
     if encoding in {"gzip", "deflate"}:
@@ -130,7 +129,7 @@ def _plain(body: bytes, encoding: str) -> bytes:
 
 
 def _values(body: bytes) -> list[Any]:
-    """Return the JSON value of a body, or those of a stream of events."""
+    """Return the JSON value of a body, or the values of a stream of events."""
     if not body.startswith(b"data:"):
         return [json.loads(body)]
     texts = [line[5:].strip() for line in body.splitlines() if line.startswith(b"data:")]
@@ -138,7 +137,7 @@ def _values(body: bytes) -> list[Any]:
 
 
 def _read_choices(values: list[Any]) -> Iterator[Sampled]:
-    """Read vLLM's and OpenAI's form: one answer, or events of which each brings a part of each choice."""
+    """Read vLLM's and OpenAI's form: one answer, or events that each hold a part of each choice."""
     found: dict[int, Sampled] = {}
     for choice in (choice for value in values for choice in value["choices"]):
         ids, logprobs, _ = found.setdefault(choice.get("index", 0), ([], [], None))

@@ -1,1 +1,1 @@
-"""Chat templates: rendering, and the proof that the append rule holds for one."""
+"""Chat templates: rendering, and the check that the append rule holds for a template."""

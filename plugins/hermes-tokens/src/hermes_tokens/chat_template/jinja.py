@@ -13,12 +13,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}` marks what the model wrote; the mark itself renders nothing."""
+    """The block `{% generation %}` marks the model's text; the mark itself renders nothing."""
 
     tags = {"generation"}  # noqa: RUF012 - the base class declares it as an instance's
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Wrap the body in a call, which gives it a scope of its own."""
+        """Wrap the body in a call block, which gives it its own scope."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
@@ -28,7 +28,7 @@ class GenerationBlock(Extension):
 
 
 def environment() -> Environment:
-    """Return a new environment; `strftime_now` comes with the variables of a rendering."""
+    """Return a new environment; `strftime_now` is passed with the variables of a rendering."""
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols]
     )
@@ -44,7 +44,7 @@ def _tojson(
     separators: Any = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> str:
-    """Serialise as transformers does: Jinja's own filter escapes what HTML would take amiss."""
+    """Serialise as transformers does: Jinja's own filter escapes characters for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

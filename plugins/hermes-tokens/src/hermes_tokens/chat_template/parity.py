@@ -1,6 +1,6 @@
-"""Whether a prompt that was put together turn by turn is what the template itself would write.
+"""Compare a prompt that was built turn by turn with the template's own rendering.
 
-Assistant turns may differ, they are the model's own; everything else must be equal, and so must what closes the turns.
+Assistant turns may differ, because the model wrote them; everything else must be equal, including the turns' ends.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _BLANK = "x"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """`fault` says where the prompt differs, "" if nowhere; `foreign` counts control ids made of untrusted text."""
+    """A comparison's result: `fault` is the first difference or ""; `foreign` counts control ids of untrusted text."""
 
     fault: str = ""
     foreign: int = 0
 
 
 def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
-    """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
+    """Compare a prompt, given as its spans, with the template's own text for the same messages."""
     said = [_fill_empty(message) for message in messages]
     found: Parity | None = None
     refusal: TemplateError | None = None
     for form in _forms(said):
         try:
             parity = _compare(rule, form, spans)
-        except TemplateError as error:  # some templates take a turn's calls only with a text beside them
+        except TemplateError as error:  # some templates accept a turn's calls only with a text beside them
             refusal = refusal or error
             continue
         if not parity.fault:
@@ -48,10 +48,10 @@ def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]
 
 
 def _forms(said: list[Message]) -> Iterator[list[Message]]:
-    """Yield the messages, each time with other words for what the turns say, which is not compared.
+    """Yield the messages several times, each with other texts for the turns, which are not compared.
 
-    Not to encode it saves most of the time of a long conversation. Some templates write the text beside a turn's calls
-    behind the results, where the model cannot have written it; others leave out the calls, or their marks.
+    Short texts save most of the encoding time of a long conversation. Some templates write the text beside a turn's
+    calls after the results, where the model cannot have written it; others leave out the calls or their marks.
     """
     yield [_mute(message) for message in said]
     yield said
@@ -70,7 +70,7 @@ def _compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span
 
 
 def _skeleton(spans: Iterable[Span], rule: AppendRule) -> Iterator[int]:
-    """Yield what must be equal. A stop token may be the next role's opener, so the two are one sequence."""
+    """Yield the ids that must be equal. A stop token may be the next role's opener, so both are one sequence."""
     turn: list[int] = []
     for role, ids in spans:
         if role == "assistant":
@@ -83,7 +83,7 @@ def _skeleton(spans: Iterable[Span], rule: AppendRule) -> Iterator[int]:
 
 
 def _closes(turn: Sequence[int], rule: AppendRule) -> list[int]:
-    """Return the stop tokens at a turn's end; what stands within it, between two calls say, is the model's own."""
+    """Return the stop tokens at a turn's end; those within it, such as between two calls, are the model's own."""
     stops = (rule.stop_ids | rule.ends.closes) - rule.ends.marks
     closes = []
     for token in reversed(turn):
@@ -108,7 +108,7 @@ def _first_difference(rule: AppendRule, fresh: Sequence[int], own: Sequence[int]
 
 
 def _fill_empty(message: Message) -> Message:
-    """Give an empty turn a text: without one, nothing says where it ends."""
+    """Give an empty turn a text, because an empty one has no visible end."""
     is_empty = message.get("role") == "assistant" and not message.get("content") and not message.get("tool_calls")
     return {**message, "content": _BLANK} if is_empty else message
 

@@ -1,4 +1,4 @@
-"""Conversations that the start-up proof is made on."""
+"""The conversations of the start-up check."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _REPORT: Final = '  7 °C, "clear"\n\nwind: 3 m/s \\ N\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Canned:
-    """A conversation; what comes after the assistant message at `turn` is compared, all of it where that is None."""
+class ProbeConversation:
+    """A conversation to compare: the part after the assistant message at `turn`, or all of it if `turn` is None."""
 
     name: str
     messages: tuple[Message, ...]
@@ -37,7 +37,7 @@ class Canned:
         return any(message["role"] == "tool" for message in self.messages[: self.turn])
 
     def with_content(self, content: str | None) -> list[Message]:
-        """Return the messages, with this content beside the turn's calls."""
+        """Return the messages with this content beside the turn's calls."""
         messages = list(self.messages)
         if self.turn is not None and self.calls:
             messages[self.turn] = {**messages[self.turn], "content": content}
@@ -61,14 +61,14 @@ _FIRST: Final = (_calling(_call(1, "weather", "Oslo")), _result(1, "7 °C"))
 _LAST: Final = _calling(_call(9, "weather", BODY))
 
 
-def _turns(name: str, *messages: Message) -> Canned:
+def _turns(name: str, *messages: Message) -> ProbeConversation:
     turn = max(place for place, message in enumerate(messages) if message["role"] == "assistant")
-    return Canned(name=name, messages=messages, turn=turn)
+    return ProbeConversation(name=name, messages=messages, turn=turn)
 
 
-def _all() -> Iterator[Canned]:
-    yield Canned(name="opening", messages=(_ASK,))
-    yield Canned(name="opening_with_system", messages=(_SYSTEM, _ASK))
+def _all() -> Iterator[ProbeConversation]:
+    yield ProbeConversation(name="opening", messages=(_ASK,))
+    yield ProbeConversation(name="opening_with_system", messages=(_SYSTEM, _ASK))
     yield _turns("user_message", _ASK, {"role": "assistant", "content": BODY}, _AND)
     yield _turns("tool_result", _ASK, _LAST, _result(9, _REPORT))
     yield _turns("empty_tool_result", _ASK, _LAST, _result(9, ""))
@@ -84,4 +84,4 @@ def _all() -> Iterator[Canned]:
     yield _turns("thinking_and_user_message", _ASK, {"role": "assistant", "content": BODY, **thinking}, _AND)
 
 
-CANNED: Final[tuple[Canned, ...]] = tuple(_all())
+PROBES: Final[tuple[ProbeConversation, ...]] = tuple(_all())

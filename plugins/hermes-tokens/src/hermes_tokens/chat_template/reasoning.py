@@ -1,4 +1,4 @@
-"""How a template sets reasoning apart: what opens it, what closes it."""
+"""Find how a template marks reasoning: what opens it and what closes it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hermes_tokens.tokenizer import ChatTokenizer
 
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
 _TAG: Final = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")
-# The last tag of a text, with a word such as Gemma's `thought` behind it.
+# The last tag of a text, optionally followed by a word such as Gemma's `thought`.
 _LAST_TAG: Final = re.compile(r"(?:<[^<>\s]+>|\[[A-Z_]+\])\w*(?=\s*\Z)")
 _OPENED: Final = re.compile(r"(?:<(?P<tag>(?:\w+:)?think(?:ing)?)>|\[(?P<word>THINK)\])\s*\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """`opening` and `closing` are marks such as `<think>`, "" where reasoning is a message of its own, or none.
+    """The marks of reasoning: `opening` and `closing` (such as `<think>`) are "" for a separate message or none.
 
-    `marker` is what the template writes between reasoning and what comes after it.
+    `marker` is the template's text between the reasoning and what follows.
     """
 
     opening: str = ""
@@ -33,7 +33,7 @@ class Reasoning:
 
     @classmethod
     def of(cls, renderer: StubRenderer) -> Reasoning:
-        """Read it off the rendering of a turn that has reasoning."""
+        """Find the marks in the rendering of a turn with reasoning."""
         prompt = _prompt(renderer)
         opened = _OPENED.search(prompt)
         if opened:
@@ -45,11 +45,11 @@ class Reasoning:
         return known if parts is None else _read(*parts, prompt, known)
 
     def is_opened_by(self, text: str) -> bool:
-        """Say whether a prompt leaves reasoning open at its end."""
+        """Return whether a prompt ends with open reasoning."""
         return bool(self.opening) and text.rstrip().endswith(self.opening)
 
     def is_open(self, sampled: str, *, opened: bool) -> bool:
-        """Say whether a sampled turn ended inside its reasoning; `opened`: the prompt had opened it."""
+        """Return whether a sampled turn ended inside its reasoning; `opened`: the prompt had opened it."""
         if not self.opening:
             return False
         last_opening, last_closing = sampled.rfind(self.opening), sampled.rfind(self.closing)
@@ -61,7 +61,7 @@ class Reasoning:
 
 
 def _prompt(renderer: StubRenderer) -> str:
-    """Return what asks the model to write."""
+    """Return the generation prompt."""
     try:
         text = renderer.render([_USER])
         return text[common_start(text, renderer.render([_USER], prompt=False)) :]
@@ -70,7 +70,7 @@ def _prompt(renderer: StubRenderer) -> str:
 
 
 def _probe(renderer: StubRenderer) -> tuple[str, str] | None:
-    """Return the text before, between and after reasoning and answer; None if the template leaves reasoning out."""
+    """Return the texts before, between and after reasoning and answer; None if the template omits reasoning."""
     thought = slot(99998)
     answer: Message = {"role": "assistant", "reasoning_content": thought, "content": BODY}
     try:

@@ -17,7 +17,7 @@ REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 
 
 class TemplateError(ConfigError):
-    """The chat template cannot be read, or refuses a conversation; `line` is the template's own, None if unknown."""
+    """The chat template is not valid or refuses a conversation; `line` is the line in the template, if known."""
 
     def __init__(self, message: str, *, line: int | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -25,7 +25,7 @@ class TemplateError(ConfigError):
 
 
 class ChatTemplate:
-    """Renders conversations in a sandbox; the time that a template may ask for is the one of its making."""
+    """Renders conversations in a Jinja sandbox; the template sees the time at which the object was created."""
 
     def __init__(
         self,
@@ -40,19 +40,19 @@ class ChatTemplate:
         self.variables = {"strftime_now": clock().strftime, **(special_tokens or {}), **(kwargs or {})}
 
     def using(self, kwargs: Mapping[str, Any], *, clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
-        """Return the template with further arguments and the present time; it is not compiled again."""
+        """Return the template with additional arguments and the current time, without compiling it again."""
         other = copy.copy(self)
         other.variables = {**self.variables, "strftime_now": clock().strftime, **kwargs}
         return other
 
     def reads(self, field: str) -> bool:
-        """Say whether the template may read a field of messages: whether it has the name at all."""
+        """Return whether the template may read a field of messages, that is, whether it contains the name."""
         return re.search(rf"\b{re.escape(field)}\b", self.text) is not None
 
     def render(
         self, messages: Sequence[Message], *, tools: Sequence[Any] = (), add_generation_prompt: bool = True
     ) -> str:
-        """Return the conversation's text; raises `TemplateError` with the template's own words."""
+        """Render the conversation as text; raise `TemplateError` with the template's own error message."""
         variables = {
             **self.variables,
             "messages": [_with_reasoning(message) for message in messages],
@@ -62,12 +62,12 @@ class ChatTemplate:
         }
         try:
             return str(self._compiled.render(variables))
-        except Exception as error:  # the template is foreign code: whatever it raises is its refusal
+        except Exception as error:  # the template is foreign code: any exception is a refusal
             raise _refusal(error, messages) from error
 
 
 def variables_of(text: str) -> frozenset[str]:
-    """Return the variables that a template reads from outside."""
+    """Return the undeclared variables of a template."""
     from jinja2 import meta
 
     return frozenset(meta.find_undeclared_variables(_compile(text).environment.parse(text)))
@@ -84,7 +84,7 @@ def _compile(text: str) -> Any:
         return environment().from_string(text)
     except TemplateSyntaxError as error:
         raise TemplateError(
-            f"a chat template in Jinja was wanted, found a syntax error in line {error.lineno}: {error.message}",
+            f"expected a chat template in Jinja, got a syntax error in line {error.lineno}: {error.message}",
             line=error.lineno,
             hint="correct chat_template.jinja, or chat_template in tokenizer_config.json",
         ) from error
@@ -98,12 +98,12 @@ def _refusal(error: Exception, messages: Sequence[Message]) -> TemplateError:
     return TemplateError(
         f"the chat template refuses the messages ({roles}){where}: {type(error).__name__}: {error}",
         line=line,
-        hint="use a template that supports such a conversation, or change the loop so that it has none",
+        hint="use a template that supports such a conversation, or change the agent loop to avoid it",
     )
 
 
 def _with_reasoning(message: Message) -> Message:
-    """Give reasoning under each name that templates read it by."""
+    """Return the message with its reasoning under every name that templates use."""
     reasoning = next((message[key] for key in REASONING_FIELDS if message.get(key) is not None), None)
     if reasoning is None:
         return message

@@ -1,4 +1,4 @@
-"""The start-up proof: the append rule against the template's own rendering of canned conversations."""
+"""The start-up check: compare the append rule with the template's own rendering of probe conversations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
 from hermes_tokens.append_rule.offered_tools import OPENINGS, parser_name, without_controls
 from hermes_tokens.append_rule.placeholders import BODY, common_start
 from hermes_tokens.append_rule.stub_rendering import CONTENTS
-from hermes_tokens.chat_template.probe_conversations import CANNED, Canned
+from hermes_tokens.chat_template.probe_conversations import PROBES, ProbeConversation
 from hermes_tokens.chat_template.template import TemplateError
 
 CaseClass = Literal["ok", "unsupported", "failed"]
@@ -21,9 +21,9 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofCase:
-    """One canned conversation. `expected` is the template's own text, `found` the rule's, up to where they differ.
+    """The result for one probe conversation. `expected` is the template's text, `found` the rule's, up to a difference.
 
-    `unsupported`: the template refuses such a conversation, or leaves a message out; `reason` says which.
+    `unsupported`: the template refuses such a conversation or leaves out a message; `reason` says which.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ProofCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was compared for one tokenizer, template, set of tools and template arguments."""
+    """The results for one tokenizer, template, set of tools and template arguments."""
 
     cases: tuple[ProofCase, ...]
     milliseconds: float
@@ -44,28 +44,28 @@ class Proof:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the rule agrees with the template, in text and ids, wherever the template supports the case."""
+        """Whether the rule agrees with the template, in text and ids, in every case that the template supports."""
         return not self._faults()
 
     def require(self) -> None:
-        """Raise `ConfigError` with the first difference, unless the rule is exact and what tools need is supported."""
+        """Raise `ConfigError` with the first difference, unless the rule is exact and supports what tools need."""
         faults = self._faults()
         if not faults:
             return
         case = faults[0]
         if case.result == "unsupported":
             raise ConfigError(
-                f"a chat template with support for {_MEANING[case.name]} was wanted, found none: {case.reason}",
+                f"expected a chat template with support for {_MEANING[case.name]}, got one without: {case.reason}",
                 hint=_HINTS.get(case.name, "use the model's template for tools, or run without tools"),
             )
         raise ConfigError(
-            f"the append rule and the chat template were to agree on {case.name!r}, found that they differ: "
+            f"expected the append rule and the chat template to agree on {case.name!r}, got a difference: "
             f"{case.reason}\n  template: {case.expected!r}\n  rule:     {case.found!r}",
             hint="allow branches, or use another template or a renderer made for this model",
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the classes by case, and what the first difference is."""
+        """Return the class of each case, and the first difference."""
         faults = self._faults()
         return {
             "is_exact": not faults,
@@ -84,34 +84,34 @@ class Proof:
 
 
 _MEANING: Final[Mapping[str, str]] = {
-    "opening": "a conversation that begins with a user's message",
+    "opening": "a conversation that starts with a user message",
     "tools": "tools",
     "tool_result": "tool results",
 }
 _HINTS: Final[Mapping[str, str]] = {
-    "tools": "name a parser that declares tools in the system prompt (--parser hermes, --parser deepseek_v3, …; "
+    "tools": "use a parser that declares tools in the system prompt (--parser hermes, --parser deepseek_v3, …; "
     "hermes-core parsers list shows them), use the model's template for tools, or run without tools"
 }
 
 
 class Prover:
-    """Proves rules and remembers what it proved; one object of a runtime."""
+    """Checks rules and caches the results; one object per runtime."""
 
     def __init__(self) -> None:
         self._proofs: dict[str, Proof] = {}
 
     def prove(self, rule: AppendRule) -> Proof:
-        """Return the proof for this tokenizer, template, tools and arguments."""
+        """Return the result for this tokenizer, template, tools and arguments."""
         if rule.fingerprint not in self._proofs:
             self._proofs[rule.fingerprint] = prove_template(rule)
         return self._proofs[rule.fingerprint]
 
 
 def prove_template(rule: AppendRule, clock: Callable[[], float] = time.perf_counter) -> Proof:
-    """Compare rule and template on every canned conversation; takes milliseconds."""
+    """Compare rule and template on every probe conversation; takes milliseconds."""
     began = clock()
     harmless = _harmless(rule)
-    cases = [*(_tools_case(rule) if rule.tools else ()), *(_case(harmless, canned) for canned in CANNED)]
+    cases = [*(_tools_case(rule) if rule.tools else ()), *(_case(harmless, probe) for probe in PROBES)]
     return Proof(
         cases=tuple(cases),
         milliseconds=(clock() - began) * 1000,
@@ -121,17 +121,17 @@ def prove_template(rule: AppendRule, clock: Callable[[], float] = time.perf_coun
 
 
 def _harmless(rule: AppendRule) -> AppendRule:
-    """Return the rule for tools without the texts of control tokens, which would be such in the template's own ids."""
+    """Return the rule for tools without control tokens' texts, which the template itself would make control ids."""
     tools = without_controls(rule.tools, rule.tokenizer.controls, "x")
     return rule if tools == rule.tools else rule.with_tools(tools)
 
 
 def _tools_case(rule: AppendRule) -> Iterator[ProofCase]:
-    """Say whether the model gets to know of the tools at all."""
+    """Check whether the prompt lists the tools at all."""
     try:
         reason = _tools_fault(rule)
     except TemplateError as error:
-        where = "the tools are to be declared in the system prompt, and " if rule.declaration else ""
+        where = "the tools must be declared in the system prompt, and " if rule.declaration else ""
         reason = f"{where}{error.message}"
     yield ProofCase(name="tools", result="unsupported" if reason else "ok", reason=reason)
 
@@ -146,32 +146,32 @@ def _tools_fault(rule: AppendRule) -> str:
     return ""
 
 
-def _case(rule: AppendRule, canned: Canned) -> ProofCase:
+def _case(rule: AppendRule, probe: ProbeConversation) -> ProofCase:
     try:
-        full = _render_case(rule, canned)
-        both = _opening(rule, canned, full) if canned.turn is None else _turn(rule, canned, full)
+        full = _render_case(rule, probe)
+        both = _opening(rule, probe, full) if probe.turn is None else _turn(rule, probe, full)
     except TemplateError as error:
-        return ProofCase(name=canned.name, result="unsupported", reason=error.message)
-    return _compare(rule, canned.name, both)
+        return ProofCase(name=probe.name, result="unsupported", reason=error.message)
+    return _compare(rule, probe.name, both)
 
 
-def _render_case(rule: AppendRule, canned: Canned) -> str:
-    """Return the template's text; a turn whose calls it leaves out has them as content, as the model writes them."""
-    texts = (rule.renderer.render(canned.with_content(content)) for content in CONTENTS)
+def _render_case(rule: AppendRule, probe: ProbeConversation) -> str:
+    """Return the template's text; calls that it leaves out are passed as content, as the model writes them."""
+    texts = (rule.renderer.render(probe.with_content(content)) for content in CONTENTS)
     first = next(texts)
-    if canned.turn is None or BODY in first:
+    if probe.turn is None or BODY in first:
         return first
     text = next((text for text in texts if BODY in text), None)
     if text is None:
-        raise TemplateError("the template leaves out what the assistant wrote")
+        raise TemplateError("the template leaves out the assistant's text")
     return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What the template writes and what the rule writes; `full` is the template's whole text.
+    """The template's text and the rule's; `full` is the template's whole text.
 
-    `before` is the id before what is appended, none at the start of a conversation.
+    `before` is the id before the appended part, empty at the start of a conversation.
     """
 
     full: str
@@ -181,20 +181,20 @@ class _Comparison:
     before: list[int]
 
 
-def _opening(rule: AppendRule, canned: Canned, full: str) -> _Comparison:
-    ids = rule.opening(canned.messages).ids
-    return _Comparison(full=full, expected=full, found=rule.opening_text(canned.messages), ids=ids, before=[])
+def _opening(rule: AppendRule, probe: ProbeConversation, full: str) -> _Comparison:
+    ids = rule.opening(probe.messages).ids
+    return _Comparison(full=full, expected=full, found=rule.opening_text(probe.messages), ids=ids, before=[])
 
 
-def _turn(rule: AppendRule, canned: Canned, full: str) -> _Comparison:
-    assert canned.turn is not None
-    new = canned.messages[canned.turn + 1 :]
+def _turn(rule: AppendRule, probe: ProbeConversation, full: str) -> _Comparison:
+    assert probe.turn is not None
+    new = probe.messages[probe.turn + 1 :]
     body = full.rindex(BODY) + len(BODY)
-    shape, slotted = rule.shape(canned.calls, new, after_tools=canned.after_tools)
+    shape, slotted = rule.shape(probe.calls, new, after_tools=probe.after_tools)
     before = [] if shape.close is None else [shape.close.token.id]
-    closing = ClosedTurn(last_id=before[0] if before else None, calls=canned.calls)
-    ids = rule.delta(closing, new, after_tools=canned.after_tools).ids
-    if not before:  # nothing closes a turn: the body's own last id is before what is appended
+    closing = ClosedTurn(last_id=before[0] if before else None, calls=probe.calls)
+    ids = rule.delta(closing, new, after_tools=probe.after_tools).ids
+    if not before:  # nothing closes a turn: the body's own last id precedes the appended part
         before = rule.tokenizer.encode_scaffold(full[:body])[-1:]
     return _Comparison(full=full, expected=full[body:], found=shape.fill(slotted.values), ids=ids, before=before)
 
@@ -211,7 +211,7 @@ def _compare(rule: AppendRule, name: str, both: _Comparison) -> ProofCase:
         return ProofCase(name=name, result="ok")
     place = next((place for place, pair in enumerate(zip(own, ids, strict=False)) if pair[0] != pair[1]), 0)
     near = slice(max(0, place - 5), place + 10)
-    reason = f"the texts agree, the ids do not: the template's are {own[near]}, the rule's {ids[near]}"
+    reason = f"the texts agree but the ids differ: {own[near]} from the template, {ids[near]} from the rule"
     return _failure(name, reason, rule.tokenizer.decode(own[near]), rule.tokenizer.decode(ids[near]))
 
 

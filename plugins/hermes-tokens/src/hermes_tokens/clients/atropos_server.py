@@ -1,4 +1,4 @@
-"""A client for the vLLM server that Atropos' example trainer brings (`vllm_api_server.py`)."""
+"""A client for the vLLM server of Atropos' example trainer (`vllm_api_server.py`)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from hermes_tokens.clients.sampling import SamplingNames
 from hermes_tokens.generation import Generated, GenerateRequest
 
 _MISSING: Final = (
-    "logprobs: 0 was sent and ignored; Atropos' example_trainer/vllm_api_server.py answers it, "
-    "so look at what rewrites requests in between"
+    "logprobs: 0 was sent and ignored; Atropos' example_trainer/vllm_api_server.py supports it, so check what "
+    "rewrites requests in between"
 )
 _PARAMETERS: Final = (
     "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids",
@@ -34,9 +34,9 @@ _PARAMETERS: Final = (
 
 @final
 class AtroposGenerateClient(HttpGenerateClient):
-    """Talks to `POST /generate` of Atropos' server; sampling parameters lie beside the prompt.
+    """A client of `POST /generate` of Atropos' server; sampling parameters are next to the prompt.
 
-    It has no way to abort a request but to close its connection, and it always echoes the prompt.
+    A request can only be aborted by closing its connection, and the server always echoes the prompt.
     """
 
     protocol: ClassVar[str] = "atropos"
@@ -56,8 +56,8 @@ class AtroposGenerateClient(HttpGenerateClient):
     def _read(self, data: Any) -> Generated:
         finish = read_finish(only(member(data, "finish_reasons", "the answer"), "finish_reasons"), "finish_reasons[0]")
         if data.get("logprobs") is None:
-            # This server leaves out ids and logprobs together.
-            raise ModelReplyError("token ids and logprobs were wanted, found neither", hint=_MISSING)
+            # This server omits ids and logprobs together.
+            raise ModelReplyError("expected token ids and logprobs, got neither", hint=_MISSING)
         ids = read_ids(only(data.get("token_ids"), "token_ids"), "token_ids[0]", finish=finish)
         echo = read_echo(data.get("prompt_token_ids"), "prompt_token_ids")
         return Generated(
@@ -70,7 +70,7 @@ class AtroposGenerateClient(HttpGenerateClient):
 
 
 def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
-    """Read `[[{"<token id>": logprob, …}], …]`, in which the sampled token is one of each object's keys."""
+    """Read `[[{"<token id>": logprob, …}], …]`; the sampled token is one of each object's keys."""
     listed = [_candidates(entry) for entry in entries(value, len(ids), "logprobs[0]", missing=_MISSING)]
     same_tokens(ids, [_candidate_for(token, found) for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
     return read_logprobs([found[str(token)] for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
@@ -79,12 +79,12 @@ def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
 def _candidates(entry: object) -> Mapping[str, Any]:
     found = entry[0] if isinstance(entry, list) and len(entry) == 1 else entry
     if not isinstance(found, Mapping):
-        raise ModelReplyError(f"logprobs[0] must hold an object for each token, found {found!r:.60}")
+        raise ModelReplyError(f"expected logprobs[0] to hold an object for each token, got {found!r:.60}")
     return found
 
 
 def _candidate_for(token: int, candidates: Mapping[str, Any]) -> object:
-    """Return the token if it is a candidate, else the one that is there in its place."""
+    """Return the token if it is among the candidates, or else a candidate in its place."""
     if str(token) in candidates:
         return token
     first = next(iter(candidates), None)

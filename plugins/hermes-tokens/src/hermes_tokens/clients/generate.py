@@ -1,4 +1,4 @@
-"""What the token-level clients share: request ids, retries, aborts of what nobody waits for any more, checks."""
+"""The base of the token-level clients: request ids, retries, aborts of abandoned requests, checks."""
 
 from __future__ import annotations
 
@@ -48,14 +48,13 @@ class GenerateOptions(HttpOptions, total=False):
 
 
 class HttpGenerateClient(ABC):
-    """Base of the token-level clients; implements `GenerateClient`.
+    """Base class of the token-level clients; implements `GenerateClient`.
 
-    A subclass says how a request is written and an answer read. `max_tokens` bounds a turn whose sampling names no
-    bound. `extra_body` holds sampling parameters for every request, over which a request's own win. `logprobs_mode`
-    says what kind of logprob the server sends, for no protocol tells: `raw`, or `processed` by temperature, top-p and
-    penalties; it is recorded, not asked for. `echo_prompt` asks the server to send the prompt back where that is a
-    choice. `allow_unlisted_model` takes a model's name that a server does not list. The other options are those of
-    `HttpChannel`.
+    A subclass writes requests and reads answers. `max_tokens` bounds a turn if its sampling has no bound. `extra_body`
+    holds sampling parameters for every request; a request's own win over it. `logprobs_mode` is the kind of logprob
+    that the server sends, `raw` or `processed` by temperature, top-p and penalties; no protocol reports it, so it is
+    only recorded. `echo_prompt` makes the server return the prompt, if it can. `allow_unlisted_model` accepts a model
+    name that the server does not list. The other options are those of `HttpChannel`.
     """
 
     protocol: ClassVar[str]
@@ -102,15 +101,15 @@ class HttpGenerateClient(ABC):
         }
 
     async def generate(self, request: GenerateRequest) -> Generated:
-        """Sample one turn; raises a `ModelError` after bounded retries, in the request's own time.
+        """Sample one turn; raise a `ModelError` after bounded retries within the request's timeout.
 
-        Cancelled, it tells the server to stop before it lets go, within `abort_timeout`.
+        When cancelled, it first aborts the request on the server, within `abort_timeout`.
         """
         if not len(request.prompt):
-            raise ConfigError("a prompt of at least one token was wanted, found an empty one")
+            raise ConfigError("expected a prompt of at least one token, got an empty one")
         sampling = {**self._extra_body, **request.sampling}
         parameters, fields = self.names.translate(sampling, max_tokens=self._max_tokens)
-        # It also goes into a header, and must read the same there.
+        # The id is also sent in a header and must be the same there.
         base_id = quote(request.request_id, safe=_SAFE_IN_IDS, errors="replace") or uuid.uuid4().hex
 
         async def attempt(number: int, seconds: float) -> Generated | RequestRefusal:
@@ -123,12 +122,12 @@ class HttpGenerateClient(ABC):
         return replace(generated, constraints=found) if found else generated
 
     async def check(self) -> None:
-        """Ask whether the server is well and offers the endpoint, without sampling a token."""
+        """Check that the server is healthy and has the endpoint, without sampling a token."""
         await self._check_health()
         await self._check_endpoint()
 
     async def aclose(self) -> None:
-        """Close connections, after the aborts that are on their way."""
+        """Close connections after pending aborts."""
         self._closed = True
         if self._aborts:
             await asyncio.wait(self._aborts)
@@ -138,18 +137,18 @@ class HttpGenerateClient(ABC):
     def _body(
         self, request: GenerateRequest, request_id: str, parameters: Mapping[str, Any], fields: Mapping[str, Any]
     ) -> bytes:
-        """Write a request around the prompt as it was serialised."""
+        """Write a request around the serialised prompt."""
 
     @abstractmethod
     def _read(self, data: Any) -> Generated:
-        """Read a decoded answer; raises a `ModelReplyError` for anything that cannot be vouched for."""
+        """Read a decoded answer; raise a `ModelReplyError` for anything that is not certainly right."""
 
     def _abort_request(self, request_id: str) -> tuple[str, bytes] | None:  # noqa: ARG002 - for subclasses
-        """Return path and body that abort a request, None where closing the connection is all there is."""
+        """Return path and body of an abort call, or None if closing the connection is the only way."""
         return None
 
     def _explain(self, refusal: RequestRefusal, status: int) -> RequestRefusal:  # noqa: ARG002 - for subclasses
-        """Add what this protocol knows about a refusal."""
+        """Add this protocol's hints to a refusal."""
         return refusal
 
     async def _attempt(
@@ -160,7 +159,7 @@ class HttpGenerateClient(ABC):
         try:
             outcome = await self._http.exchange("POST", self.address.at(self.path), seconds, body, headers)
         except asyncio.CancelledError:
-            # Shielded: a second cancellation ends the wait, not the abort, which has a time limit of its own.
+            # Shielded: a second cancellation ends the wait, not the abort, which has its own time limit.
             await asyncio.shield(self._abort(request_id))
             raise
         if isinstance(outcome, RequestRefusal):
@@ -179,14 +178,15 @@ class HttpGenerateClient(ABC):
                 return self._explain(self._http.refusal(inner, answer.headers, answer.body), inner)
             return self._read(data)
         except ModelReplyError as error:
-            # The whole answer says no more, and would make the same failure of a thousand rollouts a thousand kinds.
+            # Quoting the whole answer adds nothing, and would make one failure of a thousand rollouts look like a
+            # thousand.
             message = f"{self.address.shown} answered {answer.status}, but {error.message}"
             return RequestRefusal(kind=ModelReplyError, message=message, hint=error.hint, cause=error)
         except ValueError as error:
             return self._http.unreadable(error, answer)
 
     def _abort(self, request_id: str) -> asyncio.Task[object]:
-        # What was cancelled after the client was closed must not open a connection that nobody closes.
+        # A cancellation after the client was closed must not open a connection, because nothing would close it.
         abort = None if self._closed else self._abort_request(request_id)
         task: asyncio.Task[object] = asyncio.create_task(self._send_abort(abort))
         self._aborts.add(task)
@@ -194,7 +194,7 @@ class HttpGenerateClient(ABC):
         return task
 
     async def _send_abort(self, abort: tuple[str, bytes] | None) -> None:
-        """Tell the server to stop sampling; whether it heard is not known, and changes nothing."""
+        """Ask the server to stop sampling; success is unknown and changes nothing."""
         if abort is not None:
             path, body = abort
             await self._http.exchange("POST", self.address.at(path), self._abort_timeout, body)
@@ -205,16 +205,16 @@ class HttpGenerateClient(ABC):
             raise self._http.refusal(*outcome).error()
 
     async def _check_endpoint(self) -> None:
-        """Look whether the path exists: a GET is answered 405 there, and 404 where there is no such path.
+        """Check that the path exists: a GET is answered with 405 if it does, with 404 if not.
 
-        Only where the GET finds nothing, an empty POST decides, for not every server tells the two apart.
+        Not every server makes this difference, so after a 404 an empty POST decides.
         """
         if (await self._probe("GET", self.path)).status not in _NOT_THERE - {405}:
             return
         outcome = await self._probe("POST", self.path, b"{}")
         if outcome.status in {401, 403} | _NOT_THERE:
             refusal = self._explain(self._http.refusal(*outcome), outcome.status)
-            raise replace(refusal, message=f"{self.path} was wanted; {refusal.message}").error()
+            raise replace(refusal, message=f"expected a server with {self.path}, got: {refusal.message}").error()
 
     async def _probe(self, method: str, path: str, body: bytes | None = None) -> HttpAnswer:
         seconds = min(self._http.timeout, CHECK_TIMEOUT)
@@ -225,18 +225,18 @@ class HttpGenerateClient(ABC):
 
 
 def request_body(head: Mapping[str, Any], key: bytes, request: GenerateRequest, tail: bytes = b"") -> bytes:
-    """Return a JSON object of some fields and the prompt, whose bytes are there already."""
+    """Return a JSON object of some fields and the already serialised prompt."""
     return b"".join((encode(head)[:-1], b"," if head else b"", key, request.prompt.json_array(), tail, b"}"))
 
 
 def _logprob_kind(mode: str | None) -> str:
-    """Return the kind of logprob; vLLM's own names for the two are understood."""
+    """Return the kind of logprob; vLLM's own names for the two are accepted."""
     if mode is None or mode == "unknown":
         return "unknown"
     kind = mode.removesuffix("_logprobs")
     if kind not in LOGPROB_KINDS:
         raise ConfigError(
-            f"logprobs_mode says which kind of logprob the server sends, found {mode!r}",
+            f"expected a kind of logprob as logprobs_mode, got {mode!r}",
             hint=f"logprobs_mode: {' or '.join(LOGPROB_KINDS)}",
         )
     return kind

@@ -1,4 +1,4 @@
-"""One token before a run: whether the server sends the logprobs that a trainer needs."""
+"""Sample one token before a run to check that the server sends the logprobs that a trainer needs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SECONDS: Final = 30.0
 
 
 async def lacks_logprobs(client: GenerateClient, rule: AppendRule) -> bool:
-    """Sample a token and say whether its logprob is null; raises `ModelReplyError` where there is none at all.
+    """Sample a token and return whether its logprob is null; raise `ModelReplyError` if the field is missing.
 
-    A refused request is raised, too; any other failure may pass, or is the run's to tell of.
+    A refused request also raises; other failures may be temporary, and the run will report them.
     """
     try:
         generated = await client.generate(

@@ -1,4 +1,4 @@
-"""The append rules of a run: one for each set of tools, each proved for the tokenizer's template."""
+"""The append rules of a run: one for each set of tools, each checked against the tokenizer's template."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _REPORTED: Final = frozenset({"is_exact", "cases"})
 
 
 class RuleBook:
-    """Makes and proves the rules when they are first asked for; shared by the sessions of a `TokenModel`.
+    """Creates and checks the rules on first use; shared by the sessions of a `TokenModel`.
 
-    `proof` is what the proof without tools has found; None before it.
+    `proof` is the result of the check without tools; None before it.
     """
 
     def __init__(
@@ -44,23 +44,23 @@ class RuleBook:
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
 
     def rule(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
-        """Return the append rule for these tools, and whether it is proved; raises a `ConfigError` if it must be."""
+        """Return the append rule for these tools, and whether it passed; raises `ConfigError` if it must pass."""
         if tools.encoded not in self._rules:
             self._rules[tools.encoded] = self._prove_rule(tools)
         return self._rules[tools.encoded]
 
     def family_stops(self, rule: AppendRule) -> frozenset[int]:
-        """Return the parser's stop tokens to ask for.
+        """Return the parser's stop tokens to request.
 
-        One that the template does not write is not asked for where its branch is not allowed. Elsewhere it is: a model
-        that runs on behind it makes up what the tool says.
+        A stop token that the template does not write starts a branch, so it is requested only where branches are
+        allowed: a model that continues after it would make up the tool's result.
         """
         if self.allow_branches is False:
             return self._family_stops & (rule.ends.written | rule.ends.marks)
         return self._family_stops
 
     def declarer(self) -> Mapping[str, str]:
-        """Return, where the template does not list tools, the parser that declares them instead."""
+        """Return the parser that declares the tools if the template does not list them."""
         from hermes_tokens.append_rule.offered_tools import PROBE, are_listed, parser_name
 
         template = self._tokenizer.template((PROBE,)).using(self._template_kwargs)
@@ -88,7 +88,7 @@ class RuleBook:
         return rule, proof.is_exact
 
     def check_template_for_tools(self) -> None:
-        """Prove a template that is for tools alone. A refusal is no error yet: the run may offer no tools."""
+        """Check a template that is only for tools. A failure is not an error yet: the run may offer no tools."""
         from hermes_tokens.append_rule.offered_tools import PROBE
 
         if self._tokenizer.template_for((PROBE,)) == self._tokenizer.template_for(()):
@@ -99,14 +99,14 @@ class RuleBook:
             self.warn(f"a conversation with tools will be refused: {error.message}; {error.hint}")
 
     def _check_stops(self, rule: AppendRule) -> None:
-        """Say what makes a branch of every turn: an error where there must be none, else a warning, once."""
+        """Report stop tokens that make every turn a branch: an error if branches are not allowed, else one warning."""
         for fault in branching_stops(rule, self._sampling):
             if self.allow_branches is False and fault.is_certain:
                 raise fault.error
             self.warn(f"{fault.error.message}; {fault.error.hint}")
 
     def warn(self, message: str) -> None:
-        """Say something in the log, once."""
+        """Log a warning once."""
         if message not in self._warnings:
             self._warnings.add(message)
             logging.getLogger(__name__).warning("%s", message)

@@ -1,4 +1,4 @@
-"""Sampling parameters: OpenAI's names, carried over to what a token-level protocol calls them."""
+"""Translate sampling parameters from OpenAI's names to those of a token-level protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SET_BY_THE_CLIENT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingNames:
-    """What one protocol can carry: names of sampling parameters, and of fields beside them.
+    """The names that one protocol supports: sampling parameters, and fields beside them.
 
     Both map the name a user writes to the name on the wire.
     """
@@ -26,9 +26,9 @@ class SamplingNames:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def translate(self, sampling: Mapping[str, Any], *, max_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return parameters and fields as they go over the wire; raises `ConfigError` for a name without a place.
+        """Return parameters and fields as sent; raise `ConfigError` for an unsupported name.
 
-        `max_tokens` is taken where the sampling names none: without one, each server has a default of its own.
+        `max_tokens` applies if the sampling has none, because each server has its own default.
         """
         parameters: dict[str, Any] = {}
         fields: dict[str, Any] = {}
@@ -44,26 +44,28 @@ class SamplingNames:
     def _refusal(self, name: str) -> ConfigError:
         if name in _SET_BY_THE_CLIENT:
             return ConfigError(
-                f"sampling holds parameters of the sampler, found {name}, which the client sets itself",
+                f"expected sampling parameters, got {name}, which the client sets itself",
                 hint=f"remove {name} from the sampling parameters",
             )
         known = sorted({*self.parameters, *self.fields})
         return ConfigError(
-            f"a sampling parameter that the protocol {self.protocol} can carry was wanted, found {name!r}",
-            hint=f"{did_you_mean(name, known)} it carries {', '.join(known)}".lstrip(),
+            f"expected a sampling parameter that the protocol {self.protocol} supports, got {name!r}",
+            hint=f"{did_you_mean(name, known)} it supports {', '.join(known)}".lstrip(),
         )
 
 
 def with_bound(sampling: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Return the sampling with exactly one `max_tokens`, under the name both of OpenAI's have here."""
+    """Return the sampling with exactly one bound, `max_tokens`, which stands for both of OpenAI's names."""
     found = dict(sampling)
     bounds = {value for name in ("max_tokens", "max_completion_tokens") if (value := found.pop(name, None)) is not None}
     if len(bounds) > 1:
         raise ConfigError(
-            f"one bound of a turn was wanted, found max_tokens and max_completion_tokens with {sorted(bounds)}",
+            f"expected one bound of a turn, got max_tokens and max_completion_tokens with {sorted(bounds)}",
             hint="max_tokens alone",
         )
     bound = bounds.pop() if bounds else max_tokens
     if not isinstance(bound, int) or isinstance(bound, bool) or bound < 1:
-        raise ConfigError(f"max_tokens is a whole number above 0, found {bound!r}", hint=f"max_tokens: {max_tokens}")
+        raise ConfigError(
+            f"expected max_tokens to be a whole number above 0, got {bound!r}", hint=f"max_tokens: {max_tokens}"
+        )
     return {**found, "max_tokens": bound}

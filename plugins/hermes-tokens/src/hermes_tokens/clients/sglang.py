@@ -26,8 +26,8 @@ from hermes_tokens.clients.sampling import SamplingNames
 from hermes_tokens.generation import FinishReason, Generated, GenerateRequest
 
 _MISSING: Final = (
-    "return_logprob was sent and ignored; look at what rewrites requests in between, "
-    "or at a speculative mode of the server that offers no logprobs"
+    "return_logprob was sent and ignored; check what rewrites requests in between, or whether the server's "
+    "speculative mode lacks logprobs"
 )
 _SAME: Final = (
     "temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids", "stop_regex", "ignore_eos", "presence_penalty",
@@ -36,13 +36,13 @@ _SAME: Final = (
 )  # fmt: skip
 _RENAMED: Final = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
 _FIELDS: Final = ("priority", "lora_path", "extra_key", "cache_salt")
-# `str()` of a finish reason, as old versions send it.
+# `str()` of a finish reason, sent by old versions.
 _OLD_FINISH: Final = re.compile(r"FINISH(?:ED)?_(MATCHED_\w+|LENGTH|ABORT)(?::\s*(.*))?", re.DOTALL)
 
 
 @final
 class SglangGenerateClient(HttpGenerateClient):
-    """Talks to `POST /generate` of an SGLang server with ids instead of text."""
+    """A client of an SGLang server's `POST /generate`, with ids instead of text."""
 
     protocol: ClassVar[str] = "sglang"
     path: ClassVar[str] = "/generate"
@@ -87,12 +87,12 @@ class SglangGenerateClient(HttpGenerateClient):
 
 
 def _rid(request_id: str) -> str:
-    """Return an id that begins no other one: SGLang aborts every request whose id begins with the one it is given."""
+    """Return an id that is not a prefix of another: SGLang aborts every request whose id starts with the given one."""
     return f"{request_id}#"
 
 
 def _finish(value: object) -> tuple[FinishReason, int | None]:
-    """Return reason and stop id of the object new versions send, or of the text of old ones."""
+    """Return reason and stop id from the object of new versions or the text of old ones."""
     if isinstance(value, Mapping):
         matched = value.get("matched")
         stop = matched[-1] if isinstance(matched, list) and matched else matched
@@ -109,30 +109,32 @@ def _finish(value: object) -> tuple[FinishReason, int | None]:
 def _tokens(
     output_ids: object, meta: Mapping[str, Any], finish: FinishReason
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Read ids and logprobs from the pairs, and hold them against whatever else the answer says about the ids."""
+    """Read ids and logprobs from the pairs, and compare them with the other fields about the ids."""
     pairs, counted = meta.get("output_token_logprobs"), meta.get("completion_tokens")
     wanted = counted if type(counted) is int else len(output_ids) if isinstance(output_ids, list) else None
     if wanted is None:
         wanted = len(pairs) if isinstance(pairs, list) and pairs else int(finish != "abort")
     listed = entries(pairs, wanted, "output_token_logprobs", missing=_MISSING)
     if not all(isinstance(pair, list) and len(pair) >= 2 for pair in listed):
-        raise ModelReplyError("output_token_logprobs must hold [logprob, token id, text], found something else")
+        raise ModelReplyError("expected [logprob, token id, text] in output_token_logprobs, got something else")
     ids = read_ids([pair[1] for pair in listed], "output_token_logprobs", finish=finish)
     _compare(output_ids, ids)
     return ids, read_logprobs([pair[0] for pair in listed], "output_token_logprobs")
 
 
 def _compare(output_ids: object, ids: Sequence[int]) -> None:
-    """Hold `output_ids` of new versions against the pairs; the token that stopped may have been cut off there."""
+    """Compare `output_ids` of new versions with the pairs; the stop token may be missing in `output_ids`."""
     if not isinstance(output_ids, list):
         return
     if len(output_ids) not in {len(ids), len(ids) - 1}:
-        raise ModelReplyError(f"output_ids has {len(output_ids)} tokens, output_token_logprobs {len(ids)}")
+        raise ModelReplyError(
+            f"expected as many output_ids as output_token_logprobs, got {len(output_ids)} and {len(ids)}"
+        )
     same_tokens(output_ids, ids[: len(output_ids)], "output_token_logprobs")
 
 
 def _weights(meta: Mapping[str, Any], count: int) -> tuple[WeightSpan, ...]:
-    """Read spans; a version without them is that of all tokens, for servers that only knew one let requests finish."""
+    """Read spans; a single version covers all tokens, because servers without spans let requests finish first."""
     version = meta.get("weight_version")
     if meta.get("weight_versions") is None and isinstance(version, str) and count:
         return (WeightSpan(version=version, start=0, end=count),)

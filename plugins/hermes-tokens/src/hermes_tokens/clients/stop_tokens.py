@@ -1,7 +1,7 @@
-"""Stop tokens against the template: what must be said before a run, and what of a turn is its text.
+"""Check stop tokens against the template: what to report before a run, and which ids of a turn are text.
 
-A stop token that the template does not write is taken back before the conversation goes on, so that each turn which
-ends so begins a branch: what is sent to the trainer grows with the square of the turns.
+A stop token that the template does not write is removed before the conversation continues, so each turn that ends with
+one starts a branch, and the training data grows with the square of the number of turns.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 
 def requested_stops(sampling: Mapping[str, Any]) -> frozenset[int]:
-    """Return the ids that a sampling asks the server to stop at; raises a `ConfigError` for what is no list of ids."""
+    """Return the stop ids of a sampling; raise `ConfigError` if they are not a list of ids."""
     return frozenset(_stop_token_ids(sampling))
 
 
 def ending_stops(tokenizer: ChatTokenizer, sampling: Mapping[str, Any]) -> frozenset[int]:
-    """Return the stop ids of a sampling that are no text: a stop at `</tool_call>`, say, leaves it in the turn."""
+    """Return the stop ids of a sampling that are not text; a stop at `</tool_call>`, for one, keeps it in the turn."""
     return frozenset(each for each in requested_stops(sampling) if tokenizer.is_special(each))
 
 
 def family_stops(tokenizer: ChatTokenizer, parser: ToolCallParser | None) -> frozenset[int]:
-    """Return the ids of a parser's stop tokens that the tokenizer has and does not stop at by itself."""
+    """Return the ids of a parser's stop tokens that the tokenizer knows but does not stop at by itself."""
     known = tokenizer.controls.by_text
     texts = parser.stop_tokens if isinstance(parser, StoppingParser) else ()
     return frozenset(known[text].id for text in texts if text in known) - tokenizer.stop_ids
 
 
 def with_stops(sampling: Mapping[str, Any], stops: frozenset[int]) -> dict[str, Any]:
-    """Return the sampling with further stop ids beside its own, unless it asks to stop at none."""
+    """Return the sampling with additional stop ids, unless it requests to stop at none."""
     own = _stop_token_ids(sampling)
     added = [] if sampling.get("ignore_eos") else sorted(stops.difference(own))
     return {**sampling, "stop_token_ids": [*own, *added]} if added else {**sampling}
@@ -46,14 +46,14 @@ def with_stops(sampling: Mapping[str, Any], stops: frozenset[int]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopFault:
-    """A way to end turns so that every one of them begins a branch; `is_certain`: it is sure to."""
+    """A stop that makes turns start branches; `is_certain`: it does so for every turn."""
 
     error: ConfigError
     is_certain: bool
 
 
 def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[StopFault]:
-    """Yield what is wrong with where the turns of a run are to stop."""
+    """Yield the faults of a run's stop tokens."""
     asked = ending_stops(rule.tokenizer, sampling)
     stops = rule.stop_ids | asked
     if missing := [kind for kind in rule.ends.kinds if stops and stops.isdisjoint(kind.ids)]:
@@ -61,9 +61,10 @@ def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[S
     openers = sorted(asked & rule.ends.openers - rule.tokenizer.stop_ids)
     if openers:
         error = ConfigError(
-            f"a turn that ends with {token_names(rule.tokenizer, openers)} begins a branch: the chat template "
-            "writes it in what follows a turn",
-            hint=f"take {', '.join(map(str, openers))} out of stop_token_ids",
+            f"a turn that ends with {token_names(rule.tokenizer, openers)} starts a branch: "
+            "the chat template "
+            "writes it after a turn",
+            hint=f"remove {', '.join(map(str, openers))} from stop_token_ids",
         )
         yield StopFault(error=error, is_certain=False)
 
@@ -71,8 +72,8 @@ def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[S
 def text_ids(generated: Generated, rule: AppendRule, sampling: Mapping[str, Any]) -> Sequence[int]:
     """Return the sampled ids without the stop token, as vLLM's text has them.
 
-    Not every server says which token that was, and not every generation config has it. A special token that a turn
-    stops at is one; so is what the server stopped at of its own accord. What only sets a call apart is text.
+    Not every server reports the stop token, and not every generation config contains it. A special token at the end
+    counts as one, and so does a token at which the server stopped by itself. A token that only delimits a call is text.
     """
     last = generated.ids[-1] if generated.ids else None
     if last is None or generated.finish_reason != "stop":
@@ -101,12 +102,12 @@ def _stop_token_ids(sampling: Mapping[str, Any]) -> Sequence[int]:
 
 
 def _missing(rule: AppendRule, kinds: Sequence[TurnEnd]) -> StopFault:
-    """Say what turns should stop at. Only what ends a last turn too is named: gpt-oss also ends thoughts by <|end|>."""
+    """Name the tokens to stop at: only those that also end a last turn, as gpt-oss ends thoughts with <|end|>."""
     ids = sorted(frozenset().union(*(kind.certain for kind in kinds)))
     written = f"{token_names(rule.tokenizer, ids)}, which the chat template writes" if ids else "one of the template's"
     error = ConfigError(
         f"expected turns to stop at {written}, got {token_names(rule.tokenizer, sorted(rule.stop_ids))}: "
-        "every turn that ends so begins a branch, and training context grows with the square of the turns",
+        "every such turn starts a branch, and training context grows with the square of the turns",
         hint=_remedy(ids, is_written=any(kind.ids for kind in kinds)),
     )
     sure = [kind for kind in kinds if (kind.certain or not kind.ids) and (rule.tools or not kind.has_calls)]
@@ -117,6 +118,6 @@ def _remedy(certain: Sequence[int], *, is_written: bool) -> str:
     if not is_written:
         return "use a chat template that closes turns with the model's stop token"
     if not certain:
-        return "name the model's parser (--parser), or add the model's stop tokens to eos_token_id"
+        return "give the model's parser (--parser), or add the model's stop tokens to eos_token_id"
     ids = ", ".join(map(str, certain))
     return f"add {ids} to eos_token_id in generation_config.json, or stop_token_ids: [{ids}] to the sampling"

@@ -1,7 +1,7 @@
-"""A model at token level: each rollout talks to a session that keeps what was sampled and appends to it.
+"""A model at token level: each rollout has a session that keeps the sampled tokens and appends to them.
 
-The session never encodes again what the model wrote. A conversation that goes on as it was is continued by the append
-rule; one that the caller changed begins a new branch, with the reason.
+The session never re-encodes the model's text. The append rule continues an unchanged conversation; a conversation that
+the caller edited starts a new branch with a reason.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TOKENS: Final = 4096
 _NO_LOGPROBS: Final = (
-    "samples have no logprobs: expected a number for each sampled token, got null from the server; "
-    "look at its options for logprobs, or train by a method that needs none"
+    "samples have no logprobs: expected a number for each sampled token, got null from the server; check its options "
+    "for logprobs, or train with a method that needs none"
 )
 
 
 class TokenModel:
-    """Makes a chat model of a generate client and a tokenizer; implements `ModelClient` and `RecordingModel`.
+    """A chat model built from a generate client and a tokenizer; implements `ModelClient` and `RecordingModel`.
 
-    The append rule is proved for the tokenizer's template, once for each set of tools. A template that fails is an
-    error, unless `allow_branches` is true: then every turn is written anew by the template, and begins a branch
-    wherever that changes what was there. None: a branch begins where the caller edits the history, or where a turn
-    ends with a stop token that the template does not write. False: nowhere.
+    The append rule is checked against the tokenizer's template, once for each set of tools. A template that fails is an
+    error unless `allow_branches` is true; then the template renders every prompt from scratch, and a branch starts
+    wherever that changes earlier ids. With None, a branch starts where the caller edits the history or a turn ends with
+    a stop token that the template does not write. With False, branches are refused.
 
-    `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
-    conversation. Its stop tokens, at which the model's family ends a turn, are asked for in every request, as far as
-    the tokenizer has them; where no branch may begin, only those that the template writes. `sampling` is what every
-    request of the run asks for: its stop tokens are held against the template before the run. `max_tokens` bounds a
-    turn whose request names no bound.
+    If the template does not list tools, `parser` declares them in the system prompt of each request, but not in the
+    conversation. Every request also asks for the parser's stop tokens that the tokenizer knows; if branches are
+    refused, only for those that the template writes. `sampling` holds the parameters of every request; its stop tokens
+    are checked against the template before the run. `max_tokens` bounds a turn if its request has no bound.
     """
 
     def __init__(
@@ -62,15 +61,15 @@ class TokenModel:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """The client's, which tokenizer and template, and what the start-up proof has found by case.
+        """The client's provenance, the tokenizer and template, and the result of the start-up check by case.
 
-        `tools_declared_by` is there where the template does not list tools: the parser that declares them instead.
+        `tools_declared_by` is present if the template does not list tools: it names the parser that declares them.
         """
         proof = {} if self.rules.proof is None else {"template_proof": self.rules.proof}
         return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint, **proof, **self._declared_by}
 
     async def check(self) -> None:
-        """Prove the rules, ask the server, and sample one token: without logprobs nothing is trained."""
+        """Check the rules and the server, and sample one token, because training needs logprobs."""
         from hermes_tokens.clients.logprob_probe import lacks_logprobs
 
         rule, _ = self.rules.rule(ToolSchemas())
@@ -81,11 +80,11 @@ class TokenModel:
             self.rules.warn(_NO_LOGPROBS)
 
     async def chat(self, request: ModelRequest) -> ModelReply:
-        """Sample one turn of a conversation that nobody records."""
+        """Sample one turn without recording it."""
         return await self.session(request.rollout_id).chat(request)
 
     def session(self, rollout_id: str) -> TokenSession:
-        """Begin to record a rollout."""
+        """Start recording a rollout."""
         from hermes_tokens.clients.token_session import TokenSession
 
         return TokenSession(self.client, self.tokenizer, self.rules, rollout_id, max_tokens=self.max_tokens)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hermes_tokens.tokenizer import ChatTokenizer
 
 _CONTINUATIONS: Final = 3
-"""How often a turn that the server aborts (for new weights, say) is taken up again where it stopped."""
+"""How often a turn that the server aborts (for example for new weights) is continued where it stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """A sampled turn: it answered the first `messages` messages, and ends with the node `after`."""
+    """A sampled turn: it answers the first `messages` messages and ends with the node `after`."""
 
     messages: int
     after: int
@@ -41,12 +41,12 @@ class _Turn:
     reasoning_open: bool
     stop_ids: frozenset[int]
     is_cut: bool = False
-    """Whether the last id, a stop token that the template does not write, is left behind in a branch of its own."""
+    """Whether the last id is a stop token that the template does not write, and so stays behind in its own branch."""
     message: Message | None = None
-    """What the caller has made of it, where the caller said so."""
+    """The message that the caller made of the turn, if it was recorded."""
 
     def unread_field(self, rule: AppendRule, message: Message) -> str:
-        """Return the field in which a message is not this turn, "" if it is."""
+        """Return the first field in which a message differs from this turn, or "" if none does."""
         if message.get("role") != "assistant":
             return "role"
         told = None if self.message is None else first_difference(self.message, message, rule.template.reads)
@@ -54,16 +54,16 @@ class _Turn:
             return ""
         from hermes_tokens.history.reading import unread_field
 
-        # An agent may read a turn in a way of its own, whatever was recorded: as the text that it is, for one.
+        # An agent may parse a turn in its own way, for example keep the plain text, whatever was recorded.
         field = unread_field(rule, message, self.sampled, opened=self.opened)
         return (told or field) if field else ""
 
     def describe_end(self, message: Message) -> ClosedTurn:
-        """Describe how the turn ended, to the append rule."""
+        """Describe the end of the turn for the append rule."""
         from hermes_tokens.append_rule.append import ClosedTurn
 
         told = (self.message or {}).get("tool_calls") or ()
-        wire_ids = {call.get("id"): call.get("wire_id") for call in told}  # which clients of OpenAI's types may drop
+        wire_ids = {call.get("id"): call.get("wire_id") for call in told}  # clients with OpenAI's types may drop it
         return ClosedTurn(
             last_id=self.last_id,
             finish_reason=self.finish_reason,
@@ -96,7 +96,7 @@ class TokenSession:
         self._is_proved = False
 
     async def chat(self, request: ModelRequest) -> ModelReply:
-        """Append what is new in the conversation, and sample the next turn."""
+        """Append the new messages of the conversation and sample the next turn."""
         history = self._history.next(request.conversation)
         rule, is_proved = self._rules.rule(request.tools)
         try:
@@ -104,24 +104,25 @@ class TokenSession:
             sampling = with_stops(bounded, self._rules.family_stops(rule))
             self._continue(rule, history, is_proved=is_proved)
         except ConfigError as error:
-            # The template is proved: it refuses this conversation, and other rollouts have others; so for the sampling.
+            # The template passed the check, so it only refuses this conversation; other rollouts may work. Same for
+            # sampling.
             raise ModelRequestError(error.message, hint=error.hint) from error
         generated = await self._sample(request, sampling)
-        # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
+        # Only now: the turns follow answered conversations, never one that got no answer.
         self._history, self._rule, self._is_proved = history, rule, is_proved
         return self._reply(generated, request, rule)
 
     def record_message(self, message: Message) -> None:
-        """Keep the message that the caller made of the last reply, to know an edit of it from a reading."""
+        """Record the message that the caller made of the last reply, to tell a later edit from its own parsing."""
         if self._turns:
             self._turns[-1] = replace(self._turns[-1], message=copy.deepcopy(message))
 
     def samples(self) -> Sequence[TrainingSample]:
-        """Return the samples so far."""
+        """Return the training samples so far."""
         return self._trajectory.samples()
 
     def exactness(self) -> Exactness:
-        """Return the report so far; the last prompt is compared with what the template itself writes."""
+        """Return the report so far; the last prompt is compared with the template's own rendering."""
         found = report(self._trajectory, self.samples())
         parity = self._parity()
         if parity is None:
@@ -135,7 +136,7 @@ class TokenSession:
         )
 
     def _parity(self) -> Parity | None:
-        """Compare the last prompt; None where there is nothing to compare it with."""
+        """Compare the last prompt; return None if there is nothing to compare it with."""
         if not self._turns or not self._is_proved or self._rule is None:
             return None
         from hermes_tokens.chat_template.parity import compare
@@ -146,11 +147,11 @@ class TokenSession:
                 self._rule, self._history.messages, self._trajectory.spans_before_turn(self._turns[-1].after)
             )
         except TemplateError:
-            # The template refuses as a whole what it takes piece by piece: two calls in a turn, for some.
+            # Some templates refuse a whole conversation that they accept in pieces, such as two calls in a turn.
             return None
 
     def managed_state(self) -> Mapping[str, Any]:
-        """Return one node a sample, in the predecessor's form: a logprob of 1.0 where none was sampled."""
+        """Return one node per sample in hermes-agent's form: a logprob of 1.0 where none was sampled."""
         return {"nodes": [self._node(sample) for sample in self.samples()]}
 
     def _node(self, sample: TrainingSample) -> dict[str, Any]:
@@ -163,7 +164,7 @@ class TokenSession:
         }
 
     def _continue(self, rule: AppendRule, history: History, *, is_proved: bool) -> None:
-        """Bring the prompt up to the conversation."""
+        """Extend the prompt to match the conversation."""
         if not self._turns:
             self._go_back(ROOT, "engine", None)
             self._append(rule.opening(history.messages))
@@ -181,11 +182,11 @@ class TokenSession:
 
     @property
     def _reason(self) -> BreakReason:
-        """Why an edited conversation is a branch; a fault of the server is not hidden behind it."""
+        """The reason for the branch of an edited conversation, unless a server fault is the cause."""
         return "engine" if self._is_unfinished else "history_edited"
 
     def _first_edit(self, rule: AppendRule, history: History) -> Edit | None:
-        """Return what the caller has changed since the last turn was sampled."""
+        """Return the first change by the caller since the last turn was sampled."""
         if self._rule is not None and self._rule.fingerprint != rule.fingerprint:
             return Edit(message=0, turn=0, role="system", field="tools")
         edit = self._history.first_edit(history, rule.template.reads)
@@ -200,7 +201,7 @@ class TokenSession:
         return None if inserted is None else history.edit(turn.messages + inserted, "insertion")
 
     def _goes_on(self, rule: AppendRule, messages: Sequence[Message], turn: _Turn, edit: Edit | None) -> bool:
-        """Append to a turn that nothing was changed before, if the conversation only has something to answer since."""
+        """Append to a turn if nothing before it was changed and only messages to answer were added since."""
         if len(messages) <= turn.messages:
             return False
         own, new = messages[turn.messages], messages[turn.messages + 1 :]
@@ -221,17 +222,17 @@ class TokenSession:
         return True
 
     def _go_back(self, node: int, reason: BreakReason, edit: Edit | None) -> None:
-        """Go back to a node; refused where that begins a branch and there must be none."""
+        """Go back to a node; refuse if that starts a branch and branches are not allowed."""
         self._require_branch(node, edit)
         self._trajectory.rewind(node, reason, str(edit or ""))
 
     def _require_branch(self, node: int, edit: Edit | None) -> None:
         if self._rules.allow_branches is not False or not self._trajectory.would_branch(node):
             return
-        found = "a turn that the server left unfinished" if edit is None else f"a changed one: {edit}"
+        found = "a turn that the server left unfinished" if edit is None else f"an edited one: {edit}"
         raise ModelRequestError(
-            f"a conversation that goes on as it was sampled was wanted, found {found}",
-            hint="send the messages as they were, or allow a branch: take `allow_branches: false` out",
+            f"expected a conversation that continues as sampled, got {found}",
+            hint="send the messages unchanged, or allow branches: remove `allow_branches: false`",
         )
 
     def _append(self, appended: Appended) -> None:
@@ -240,7 +241,7 @@ class TokenSession:
         self._opens_reasoning = appended.opens_reasoning
 
     async def _sample(self, request: ModelRequest, sampling: dict[str, Any]) -> Generated:
-        """Sample one turn; one that the server aborts goes on where it stopped."""
+        """Sample one turn; continue a turn that the server aborts."""
         parts: list[Generated] = []
         while True:
             generated = await self._generate(request, sampling)
@@ -254,8 +255,8 @@ class TokenSession:
                 return replace(_join_parts(parts), finish_reason="length")
             if len(parts) > _CONTINUATIONS:
                 raise ModelServerError(
-                    f"a finished turn was wanted, the server aborted the request {len(parts)} times in a row",
-                    hint="look why the server aborts: a weight update that does not end, or an operator",
+                    f"expected a finished turn, got {len(parts)} aborts by the server in a row",
+                    hint="find out why the server aborts: a weight update that does not end, or an operator",
                 )
 
     async def _generate(self, request: ModelRequest, sampling: Mapping[str, Any]) -> Generated:
@@ -288,12 +289,12 @@ class TokenSession:
             reasoning_open=reasoning.is_open(sampled, opened=self._opens_reasoning),
             stop_ids=ending_stops(rule.tokenizer, request.sampling),
         )
-        # Turns that the conversation no longer goes through stay in the trajectory, and cannot be continued.
+        # Turns that are no longer part of the conversation stay in the trajectory but cannot be continued.
         most = turn.messages - 1 if self._edit is None else min(turn.messages - 1, self._edit.message)
         self._turns = [earlier for earlier in self._turns if earlier.messages <= most] + [turn]
         size = len(generated.ids)
         usage = Usage(prompt_tokens=len(self._trajectory.prompt) - size, completion_tokens=size)
-        # What the prompt has opened belongs to the turn: without it a parser takes the reasoning for an answer.
+        # What the prompt opened belongs to the turn: without it, a parser takes the reasoning for an answer.
         text = f"{reasoning.opening}{sampled}" if self._opens_reasoning else sampled
         return ModelReply(content=text, finish_reason=generated.finish_reason, usage=usage)
 
@@ -310,7 +311,7 @@ def _request_of(call: Mapping[str, Any], wire_ids: Mapping[Any, str | None]) -> 
 
 
 def _join_parts(parts: Sequence[Generated]) -> Generated:
-    """Make one of the parts of a turn."""
+    """Join the parts of a turn."""
     if len(parts) == 1:
         return parts[0]
     return replace(
@@ -327,7 +328,8 @@ def _check_echo(echo: Sequence[int] | None, sent: Sequence[int]) -> None:
         return
     place = next((n for n, (a, b) in enumerate(zip(echo, sent, strict=False)) if a != b), min(len(echo), len(sent)))
     raise ModelReplyError(
-        f"the server was to sample after the {len(sent)} ids that were sent; it says that it saw {len(echo)}, "
-        f"and they differ from place {place} on",
-        hint="does the server add a BOS token or cut the prompt? it must take the ids as they are",
+        f"expected the server to sample after the {len(sent)} ids that were sent, "
+        f"got an echo of {len(echo)} ids "
+        f"that differs from position {place} on",
+        hint="the server must use the ids unchanged: check whether it adds a BOS token or truncates the prompt",
     )

@@ -28,8 +28,7 @@ from hermes_tokens.generation import Generated, GenerateRequest
 _ABORT: Final = "/inference/v1/abort_requests"
 _FLAG_HINT: Final = "restart the server with it: vllm serve MODEL --enable-scale-out"
 _MISSING: Final = (
-    "sampling_params.logprobs=0 was sent and ignored; vLLM 0.33 answers it, "
-    "so look at what rewrites requests in between"
+    "sampling_params.logprobs=0 was sent and ignored; vLLM 0.33 supports it, so check what rewrites requests in between"
 )
 _PARAMETERS: Final = (
     "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids",
@@ -41,7 +40,7 @@ _PARAMETERS: Final = (
 
 @final
 class VllmGenerateClient(HttpGenerateClient):
-    """Talks to `POST /inference/v1/generate` of a stock vLLM server."""
+    """A client of `POST /inference/v1/generate` of a stock vLLM server."""
 
     protocol: ClassVar[str] = "vllm"
     path: ClassVar[str] = "/inference/v1/generate"
@@ -54,7 +53,7 @@ class VllmGenerateClient(HttpGenerateClient):
     def _body(
         self, request: GenerateRequest, request_id: str, parameters: Mapping[str, Any], fields: Mapping[str, Any]
     ) -> bytes:
-        # Without text nobody reads the server saves detokenizing; a stop string needs it.
+        # No client reads the text, so the server need not detokenize, except to match stop strings.
         wanted = {"logprobs": 0, **({} if "stop" in parameters else {"detokenize": False}), **parameters}
         head: dict[str, Any] = {"request_id": request_id, "sampling_params": wanted, **fields}
         if self.model_name:
@@ -80,7 +79,7 @@ class VllmGenerateClient(HttpGenerateClient):
         )
 
     def _abort_request(self, request_id: str) -> tuple[str, bytes]:
-        # The server knows a request under its id with a prefix; which of the two it takes depends on the version.
+        # The server prefixes the request id; which of the two forms an abort needs depends on the version.
         return _ABORT, encode({"request_ids": [f"generate-tokens-{request_id}", request_id]})
 
     def _explain(self, refusal: RequestRefusal, status: int) -> RequestRefusal:
@@ -93,7 +92,7 @@ class VllmGenerateClient(HttpGenerateClient):
         return refusal
 
     async def _check_endpoint(self) -> None:
-        """Abort nothing: the same flag switches this path and the one that samples, and nothing is logged or run."""
+        """Check by an empty abort: one flag enables this path and the sampling one, and nothing is logged or run."""
         outcome = await self._probe("POST", _ABORT, encode({"request_ids": []}))
         if outcome.status in {401, 403}:
             raise self._explain(self._http.refusal(*outcome), outcome.status).error()

@@ -1,1 +1,1 @@
-"""What was said so far, and what a caller has changed in it since."""
+"""The conversation so far, and edits that a caller made to it."""

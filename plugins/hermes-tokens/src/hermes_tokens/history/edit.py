@@ -1,4 +1,4 @@
-"""The first place where a conversation is not what it was when the model answered it."""
+"""Find the first difference between a conversation and its state when the model answered it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hermes_tokens.append_rule.placeholders import decode_arguments
 from hermes_tokens.chat_template.template import REASONING_FIELDS
 
 Reads = Callable[[str], bool]
-"""Says whether a chat template reads a field of messages."""
+"""Returns whether a chat template reads a field of messages."""
 _ALWAYS: Final = frozenset({"role", "content", "tool_calls"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What a caller has changed first: a field of the message at `message`, counted from 0.
+    """The first change by a caller: a field of the message at index `message`.
 
-    `turn` counts the assistant messages before it: the turn that this message is, or that it asks for. `field` is
-    "absence" for a message that is gone, "insertion" for one that was not there, and "tools" for other tools.
+    `turn` counts the assistant messages before it: the turn that this message is, or that answers it. `field` is
+    "absence" for a removed message, "insertion" for an added one, and "tools" for other tools.
     """
 
     message: int
@@ -35,7 +35,7 @@ class Edit:
 
 
 class History:
-    """The messages of one request, as they were when it was made; the caller's own may change afterwards."""
+    """A copy of the messages of one request, because the caller may change its own afterwards."""
 
     def __init__(self, messages: Sequence[Message] = (), encoded: Sequence[bytes] = ()) -> None:
         self.messages = messages
@@ -45,14 +45,14 @@ class History:
         return len(self.messages)
 
     def next(self, conversation: Conversation) -> Self:
-        """Read a later request; what is there already is not copied again."""
+        """Read a later request without copying known messages again."""
         encoded = conversation.encoded_messages
         same = self._equal_count(encoded, conversation.messages)
         copies = copy.deepcopy(list(conversation.messages[same:]))
         return type(self)([*self.messages[:same], *copies], encoded)
 
     def first_edit(self, later: History, reads: Reads) -> Edit | None:
-        """Return the first of these messages that a later request has otherwise, or not at all."""
+        """Return the first edit in a later request: a changed, removed or inserted message."""
         own, other = self.messages, later.messages
         for place in range(self._equal_count(later._encoded, other), len(self)):
             if place >= len(other):
@@ -64,32 +64,32 @@ class History:
         return None
 
     def edit(self, place: int, field: str) -> Edit:
-        """Describe an edit of the message at a place."""
+        """Describe an edit of the message at an index."""
         roles = [str(message.get("role")) for message in self.messages[: place + 1]]
         role = roles[place] if place < len(roles) else "assistant"
         return Edit(message=place, turn=roles[:place].count("assistant"), role=role, field=field)
 
     def _equal_count(self, encoded: Sequence[bytes], messages: Sequence[Message]) -> int:
-        """Return how many messages are the same, field by field."""
+        """Return the number of leading messages that are equal field by field."""
         for place, (own, other) in enumerate(zip(self._encoded, encoded, strict=False)):
-            # A lone surrogate is a question mark in bytes.
+            # A lone surrogate is encoded as a question mark.
             if own != other or (b"?" in own and self.messages[place] != messages[place]):
                 return place
         return min(len(self), len(encoded))
 
 
 def first_difference(message: Message, other: Message, reads: Reads) -> str:
-    """Return the name of the first field in which two messages differ to a template, "" if in none."""
+    """Return the first field in which two messages differ for a template, or ""."""
     one, two = canonical_form(message, reads), canonical_form(other, reads)
     fields = ("role", *sorted({*one, *two} - {"role"}))
     return next((key for key in fields if _as_json(one.get(key)) != _as_json(two.get(key))), "")
 
 
 def canonical_form(message: Message, reads: Reads) -> Message:
-    """Return a message with one form for what says the same: arguments as values, content and reasoning as text.
+    """Return a message in canonical form: arguments as values, content and reasoning as text.
 
-    A field that the template does not read says nothing. What an assistant message has empty is left out; in others a
-    template may write it.
+    Fields that the template does not read are left out, and so are empty fields of an assistant message; for other
+    roles a template may write those.
     """
     made = {key: value for key, value in message.items() if key in _ALWAYS or reads(key)}
     reasoning = next((message[key] for key in REASONING_FIELDS if message.get(key) is not None), None)
@@ -111,7 +111,7 @@ def _joined_content(value: Any) -> Any:
 
 
 def _canonical_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return id, name and arguments; the rest says how they came over the wire."""
+    """Return id, name and arguments; the other fields only concern the wire format."""
     function = call.get("function") or call
     if not isinstance(function, Mapping):
         return dict(call)
@@ -120,5 +120,5 @@ def _canonical_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> str:
-    # As text 1, 1.0 and true are three; the order of arguments counts, for a template writes them in it.
+    # As text, 1, 1.0 and true differ. The order of arguments counts, because a template writes them in it.
     return json.dumps(value, default=str)

@@ -1,7 +1,7 @@
-"""Whether a message is a reading of what was sampled, where it is not the one that was recorded, or none was.
+"""Decide whether a message is a valid parse of a sampled turn although it is not the recorded message.
 
-It may be the text itself, what the run's parser reads in it, or what the template writes as it was sampled: white space
-around marks, and how JSON is written, are a parser's business; everything else must be there.
+Valid are the text itself, the run's parser's result, and any message that the template writes as it was sampled. White
+space around marks and the spelling of JSON may differ; everything else must be present.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _USER: Final[Message] = {"role": "user", "content": "Hello"}
 _MARK: Final = re.compile(r"<[^<>]*>|\[/?[A-Z_]+\]")
 _BEGIN: Final = re.compile(r"[{<\[]")
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking")
-# What begins as JSON and is none is decoded up to the text's end each time.
+# Text that starts like JSON but is not is decoded up to its end each time.
 _MOST_FAILURES: Final = 32
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 
 def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bool) -> str:
-    """Return the field of a message that is not what was sampled, "" if the message is a reading of it.
+    """Return the field of a message that does not match the sampled turn, or "" if all do.
 
-    `sampled` is the text without its stop token, and without what the prompt had `opened`.
+    `sampled` is the text without its stop token and without the part that the prompt had `opened`.
     """
     text = rule.reasoning.opening + sampled if opened else sampled
     calls = message.get("tool_calls") or ()
@@ -51,21 +51,21 @@ def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bo
 
 
 def _parser_reading(rule: AppendRule, parser: ToolCallParser, text: str) -> Message:
-    """Return the message that the run's parser reads in the turn, its calls without ids."""
+    """Return the message that the run's parser makes of the turn, with calls without ids."""
     read = parser.parse(text, rule.tools)
     calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in read.calls]
     return {"role": "assistant", "content": read.content, "reasoning_content": read.reasoning, "tool_calls": calls}
 
 
 def _without_ids(message: Message) -> Message:
-    """Return the message without the ids of its calls, which may be anybody's."""
+    """Return the message without the ids of its calls, which any caller may choose."""
     return {**message, "tool_calls": [{**call, "id": ""} for call in message.get("tool_calls") or ()]}
 
 
 def _is_written_so(rule: AppendRule, message: Message, sampled: str) -> bool:
-    """Whether the template writes the message as it was sampled, and behind it only what ends a turn."""
+    """Return whether the template writes the message as sampled, followed only by the end of a turn."""
     texts = (message.get(name) for name in _TEXTS)
-    if any(isinstance(text, str) and text not in sampled for text in texts):  # white space may be left out, not added
+    if any(isinstance(text, str) and text not in sampled for text in texts):  # white space may be removed, not added
         return False
     calls = [_with_values(call) for call in message.get("tool_calls") or ()]
     message = {**message, "tool_calls": calls} if calls else message
@@ -86,13 +86,13 @@ def _is_written_so(rule: AppendRule, message: Message, sampled: str) -> bool:
         wanted, written = _pieces(header + sampled), _pieces(turn)
     pairs = [(_without_empty(wanted, *marks), _without_empty(written, *marks))]
     content = str(message.get("content") or "").strip()
-    if content in pairs[0][0]:  # a template writes the text before the calls, a model perhaps behind them
+    if content in pairs[0][0]:  # a template writes the text before the calls, a model may write it after them
         pairs.append((_without(pairs[0][0], content), _without(pairs[0][1], content)))
     return any(_is_beginning(rule, *pair) for pair in pairs)
 
 
 def _is_beginning(rule: AppendRule, wanted: Sequence[str], written: Sequence[str]) -> bool:
-    """Whether the second begins with the first, and goes on with nothing but what ends a turn."""
+    """Return whether the second starts with the first and continues only with the end of a turn."""
     if list(written[: len(wanted)]) != list(wanted):
         return False
     rest = rule.tokenizer.controls.split("".join(written[len(wanted) :]))
@@ -105,7 +105,7 @@ def _with_values(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_empty(pieces: Sequence[str], opening: str, closing: str) -> Sequence[str]:
-    """Leave out an empty pair of reasoning's marks, which templates add."""
+    """Remove an empty pair of reasoning marks, which templates add."""
     if not opening:
         return pieces
     pairs = {place for place, piece in enumerate(pieces[:-1]) if (piece, pieces[place + 1]) == (opening, closing)}
@@ -118,7 +118,7 @@ def _without(pieces: Sequence[str], piece: str) -> Sequence[str]:
 
 
 def _pieces(text: str) -> Sequence[str]:
-    """Return marks, JSON objects in one form, and what stands between them without white space around it."""
+    """Split a text into marks, normalised JSON objects, and stripped text between them."""
     return [piece for piece in _divisions(text) if piece]
 
 
@@ -136,7 +136,7 @@ def _divisions(text: str) -> Iterator[str]:
 
 
 def _structure(text: str, start: int, *, is_json: bool) -> tuple[str, int]:
-    """Return the JSON object or mark that begins at a place, and where it ends; else the one character."""
+    """Return the JSON object or mark at a position and its end, or else the single character."""
     if text[start] == "{":
         try:
             value, end = _DECODER.raw_decode(text, start) if is_json else (None, start + 1)
