@@ -297,7 +297,7 @@ async def test_a_tool_server_that_refuses_or_is_not_there_is_an_error_at_the_sta
         with pytest.raises(ConfigError, match="status 403"):
             await play_one(copying, tool_server_url=served.url, tool_server_token="wrong")
         url = served.url
-    with pytest.raises(ConfigError, match="a tool server was wanted at"):
+    with pytest.raises(ConfigError, match="expected a tool server at"):
         await play_one(copying, tool_server_url=url)
     with pytest.raises(ConfigError, match="set tool_server_url"):
         agent_config(tool_server_token="t")

@@ -106,7 +106,7 @@ async def test_a_trajectory_is_set_up_played_verified_and_released_at_the_execut
     assert "heron" in outcome.messages[3]["content"]
 
 
-async def test_no_place_at_the_executor_is_no_reward_of_zero(service: Service) -> None:
+async def test_a_full_executor_does_not_give_a_reward_of_zero(service: Service) -> None:
     await service.executor.execute("somebody", ToolCall("terminal", {"command": "true"}))
     outcome = await service.played()
     assert outcome.stop_reason is StopReason.TOOL_BACKEND_ERROR
@@ -115,7 +115,7 @@ async def test_no_place_at_the_executor_is_no_reward_of_zero(service: Service) -
 
 
 async def test_an_executor_that_is_not_there_or_refuses_is_an_error_at_the_start(service: Service) -> None:
-    with pytest.raises(ConfigError, match="tool_executor_url: a tool executor was wanted at"):
+    with pytest.raises(ConfigError, match="tool_executor_url: expected a tool executor at"):
         await service.played(tool_executor_url="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="status 403"):
         await service.played(tool_executor_token="wrong")

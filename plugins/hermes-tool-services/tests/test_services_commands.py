@@ -26,7 +26,7 @@ PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
 
 @asynccontextmanager
 async def running(*arguments: str, **environment: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """Start `hermes-core` in a process of its own and wait until it listens."""
+    """Start `hermes-core` in a separate process and wait until it listens."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -70,7 +70,7 @@ async def test_the_executor_serves_until_a_signal_and_leaves_nothing(tmp_path: P
 async def test_what_a_killed_executor_leaves_is_found_and_removed(tmp_path: Path) -> None:
     leases = tmp_path / "leases"
     arguments = ("tool-executor", "serve", "--port", "0", "--lease-dir", str(leases), "--idle-timeout", "600")
-    # A folder of its own for temporary files: what other tests have just killed in /tmp is theirs.
+    # A separate folder for temporary files: leftovers in /tmp belong to other tests.
     variables = {"TOOL_EXECUTOR_TOKEN": "s3cret", "TMPDIR": str(tmp_path)}
     async with running(*arguments, **variables) as (process, url):
         async with ToolExecutorClient(url, "s3cret") as client:
@@ -106,7 +106,7 @@ def test_other_machines_are_not_let_in_without_a_token(
     monkeypatch.delenv("TOOL_SERVER_TOKEN", raising=False)
     assert main([command, "serve", "--host", "0.0.0.0"]) == 2
     said = capsys.readouterr().err
-    assert "a bearer token is wanted to listen on 0.0.0.0" in said
+    assert "expected a bearer token to listen on 0.0.0.0" in said
     assert "export TOOL_" in said
 
 
@@ -120,7 +120,7 @@ def test_a_port_that_is_taken_is_the_users_error(capsys: pytest.CaptureFixture[s
     assert "cannot listen on 127.0.0.1:70000" in capsys.readouterr().err
 
 
-def test_the_predecessors_variables_select_nomad() -> None:
+def test_hermes_agents_variables_select_nomad() -> None:
     settings = executor_settings(
         {
             "TOOL_EXECUTOR_NOMAD_ADDRESS": "http://nomad:4646",
@@ -169,13 +169,13 @@ def test_without_them_it_is_this_machine() -> None:
     ("environ", "options", "says"),
     [
         ({"TOOL_EXECUTOR_SLOTS": "many"}, {}, "TOOL_EXECUTOR_SLOTS"),
-        ({"TOOL_EXECUTOR_ALLOW_NETWORK": "perhaps"}, {}, "true or false was wanted"),
+        ({"TOOL_EXECUTOR_ALLOW_NETWORK": "perhaps"}, {}, "expected true or false"),
         ({"TOOL_EXECUTOR_ADDRES": "x"}, {}, "no variable TOOL_EXECUTOR_ADDRES"),
         ({"TOOL_EXECUTOR_SLOT": "3"}, {}, "did you mean TOOL_EXECUTOR_SLOTS?"),
         ({"TOOL_EXECUTOR_SLOTS": "3"}, {"backend": "docker"}, "contradict each other"),
         ({"TOOL_EXECUTOR_MAX_BATCH_SIZE": "0"}, {}, "max_batch_size"),
-        ({}, {"backend_options": "[]"}, "wanted a JSON object"),
-        ({}, {"backend_options": "{"}, "wanted a JSON object"),
+        ({}, {"backend_options": "[]"}, "expected a JSON object"),
+        ({}, {"backend_options": "{"}, "expected a JSON object"),
         ({}, {"sandbox": '{"memory": 3}'}, "did you mean 'memory_mb'?"),
         ({}, {"sandbox": '{"pids": "x"}'}, "pids"),
     ],
@@ -186,7 +186,7 @@ def test_a_wrong_setting_names_itself(environ: dict[str, str], options: dict[str
     assert says in str(raised.value)
 
 
-def test_a_number_of_calls_that_is_none_is_refused() -> None:
+def test_an_invalid_number_of_calls_is_refused() -> None:
     assert positive({}, "TOOL_SERVER_MAX_CONCURRENCY", 16) == 16
     assert positive({"TOOL_SERVER_MAX_CONCURRENCY": "4"}, "TOOL_SERVER_MAX_CONCURRENCY", 16) == 4
     for text in ("0", "-1", "x", "1.5"):

@@ -1,4 +1,4 @@
-"""`ToolExecutor` on the real local backend. The numbers are those of the predecessor's defects, predecessor.md 2.3."""
+"""`ToolExecutor` on the real local backend. The numbers are hermes-agent's defects in predecessor.md 2.3."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_commands_output_is_both_streams_in_the_order_of_their_writes(ex
     assert result.output.split() == [f"{stream}{number}" for number in range(1, 301) for stream in "oe"]
 
 
-async def test_a_command_that_could_start_no_process_is_told_the_sandboxs_limit(tmp_path: Path) -> None:
+async def test_a_command_that_could_start_no_process_gets_the_sandboxs_limit_in_its_error(tmp_path: Path) -> None:
     backend = SandboxToolBackend(local_backend(tmp_path), owns_backend=True)
     await backend.start()
     slot = await backend.acquire("t1")
@@ -54,12 +54,12 @@ async def test_a_command_that_could_start_no_process_is_told_the_sandboxs_limit(
     fine = await backend.execute(slot, "terminal", {"command": "echo 'sh: 0: Cannot fork'"})
     limit = slot.sandbox.provenance["limits"]["pids"]
     await backend.stop()
-    # Root without control groups has none.
+    # Root without control groups has no limit.
     assert (limit in failed.metadata.get("note", "")) is limit[:1].isdecimal()
     assert "note" not in fine.metadata
 
 
-async def test_the_predecessors_names_of_the_tools_inside_work_too(executor: ToolExecutor) -> None:
+async def test_hermes_agents_names_of_the_tools_inside_work_too(executor: ToolExecutor) -> None:
     assert (await executor.execute("t1", ToolCall("bash", {"command": "echo hi"}))).output == "hi"
 
 
@@ -150,7 +150,7 @@ async def test_a_required_isolation_that_is_not_to_be_had_stops_the_start(tmp_pa
 
 async def test_nothing_runs_in_a_sandbox_that_falls_short_of_the_policy(tmp_path: Path) -> None:
     class Careless:
-        """A backend that gives no isolation, whatever is asked for."""
+        """A backend that never isolates."""
 
         def __init__(self) -> None:
             self.inner = local_backend(tmp_path)
@@ -194,14 +194,14 @@ def test_a_timeout_is_the_arguments_or_the_models_or_the_default(given: Any, ask
 
 @pytest.fixture
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that a command makes when it has begun; not in the sandbox's own folder."""
+    """A file that a command creates when it starts, outside the sandbox's folder."""
     return tmp_path_factory.mktemp("begun") / "begun"
 
 
-async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor: ToolExecutor, begun: Path) -> None:
+async def test_a_command_ends_at_its_timeout_and_the_trajectory_continues(executor: ToolExecutor, begun: Path) -> None:
     async def attempt(seconds: float) -> None:
         begun.unlink(missing_ok=True)
-        limit = max(1.0, seconds)  # less there is not
+        limit = max(1.0, seconds)  # the minimum
         command = terminal(f"echo begun; touch {begun}; sleep 600", timeout=600)
         result = await executor.execute("t1", command, timeout_s=limit)
         TooSoon.unless(begun.exists(), "the command had not begun")
@@ -216,7 +216,7 @@ async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor
 async def test_a_stateful_command_gets_the_calls_timeout(executor: ToolExecutor, begun: Path) -> None:
     async def attempt(seconds: float) -> str:
         begun.unlink(missing_ok=True)
-        limit = max(1.0, seconds)  # less there is not
+        limit = max(1.0, seconds)  # the minimum
         trajectory = f"t{limit:g}"  # with a terminal that no earlier attempt has used
         call = ToolCall("bash_stateful", {"command": f"touch {begun}; sleep 600"})
         result = await executor.execute(trajectory, call, timeout_s=limit)
@@ -293,7 +293,7 @@ async def test_an_external_tool_without_a_server_is_refused_and_not_offered(tmp_
     assert result.error == "External tool not available (ToolServer not configured): weather"
 
 
-async def test_an_external_tool_runs_in_process_where_that_is_asked_for(tmp_path: Path) -> None:
+async def test_an_external_tool_runs_in_process_on_request(tmp_path: Path) -> None:
     tool = Weather(external=True)
     async with executor_on(local_backend(tmp_path), registry_of(tool), tool_server_url="inprocess") as executor:
         assert "weather" in [schema.name for schema in executor.schemas()]
@@ -302,7 +302,7 @@ async def test_an_external_tool_runs_in_process_where_that_is_asked_for(tmp_path
     assert tool.seen == [{"city": "Paris", "trajectory_id": "t1"}]
 
 
-# -- the backend as the predecessor had it
+# -- hermes-agent's tool backend
 
 
 async def test_a_batch_is_answered_in_order_and_its_places_do_not_wait_for_each_other(tmp_path: Path) -> None:

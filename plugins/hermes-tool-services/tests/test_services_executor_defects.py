@@ -1,4 +1,4 @@
-"""The predecessor's defects of its executor, by their numbers in predecessor.md 2.3, on the real local backend."""
+"""Defects of hermes-agent's executor, by their numbers in predecessor.md 2.3, on the real local backend."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_fast_call_does_not_wait_for_a_slow_one(executor: ToolExecutor) 
     assert not (await slow).success
 
 
-async def test_a_trajectory_that_waits_for_a_place_holds_nobody_up(tmp_path: Path) -> None:  # 2.3 numbers 1, 2
+async def test_a_trajectory_that_waits_for_a_slot_blocks_no_other(tmp_path: Path) -> None:  # 2.3 numbers 1, 2
     backend = BoundedBackend(local_backend(tmp_path), places=1)
     async with executor_on(backend) as executor:
         await executor.execute("has", terminal("true"))
@@ -78,7 +78,7 @@ async def test_a_call_after_the_release_opens_nothing(tmp_path: Path) -> None:  
         assert backend.open_now == 0
 
 
-async def test_a_queued_call_of_a_released_trajectory_takes_no_place_again(tmp_path: Path) -> None:  # 2.3 number 3
+async def test_a_queued_call_of_a_released_trajectory_takes_no_slot_again(tmp_path: Path) -> None:  # 2.3 number 3
     backend = BoundedBackend(local_backend(tmp_path), places=1)
     async with executor_on(backend) as executor:
         await executor.execute("has", terminal("true"))
@@ -93,7 +93,7 @@ async def test_a_queued_call_of_a_released_trajectory_takes_no_place_again(tmp_p
         assert (await executor.execute("next", terminal("echo ok"))).output == "ok"
 
 
-async def test_a_trajectory_that_nobody_releases_gives_its_place_back(tmp_path: Path) -> None:  # 2.3 number 3
+async def test_a_trajectory_that_is_never_released_gives_its_slot_back(tmp_path: Path) -> None:  # 2.3 number 3
     backend = BoundedBackend(local_backend(tmp_path), places=1)
     async with executor_on(backend, idle_timeout_s=0.3) as executor:
         await executor.execute("dead", terminal("sleep 0.5"))
@@ -102,7 +102,7 @@ async def test_a_trajectory_that_nobody_releases_gives_its_place_back(tmp_path: 
         await until(lambda: backend.open_now == 0)
 
 
-async def test_a_cancelled_call_that_waits_keeps_no_place(tmp_path: Path) -> None:  # 2.3 number 3
+async def test_a_cancelled_call_that_waits_keeps_no_slot(tmp_path: Path) -> None:  # 2.3 number 3
     backend = BoundedBackend(local_backend(tmp_path), places=1)
     async with executor_on(backend) as executor:
         await executor.execute("has", terminal("true"))
@@ -208,7 +208,7 @@ async def test_closing_does_not_wait_for_ever(tmp_path: Path) -> None:  # 2.3 nu
     await inner.aclose()
 
 
-async def test_a_release_whose_caller_leaves_is_done_and_keeps_no_record(tmp_path: Path) -> None:
+async def test_a_release_whose_caller_leaves_is_completed_and_keeps_no_record(tmp_path: Path) -> None:
     class Slow(SandboxToolBackend):  # type: ignore[misc]  # final for everybody else
         async def release(self, slot: Any, *, reset_workspace: bool = False) -> None:
             going.set()
@@ -232,7 +232,7 @@ async def test_a_release_whose_caller_leaves_is_done_and_keeps_no_record(tmp_pat
     await inner.aclose()
 
 
-async def test_no_place_in_time_is_the_backends_error_and_no_answer_of_the_tool(tmp_path: Path) -> None:  # number 5
+async def test_no_slot_in_time_is_the_backends_error_and_not_a_tool_result(tmp_path: Path) -> None:  # number 5
     backend = BoundedBackend(local_backend(tmp_path), places=1, patience=0.2)
     async with executor_on(backend) as executor:
         await executor.execute("has", terminal("true"))

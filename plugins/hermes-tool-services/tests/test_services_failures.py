@@ -1,4 +1,4 @@
-"""Tools that fail, hang or say too much, and closing what hangs."""
+"""Tools that fail, hang or leak secrets, and closing while something hangs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def call(name: str, query: str = "q") -> ToolCall:
 
 
 def assert_told(result: ToolResult, kind: str, log: pytest.LogCaptureFixture, name: str = "failing") -> None:
-    """The model reads which tool failed and how, the log what it said."""
+    """The model gets the tool's name and the exception's type, the log its text."""
     assert not result.success
     assert result.error is not None
     assert result.error.startswith(f"{name} failed: {kind} ")
@@ -57,7 +57,7 @@ async def test_what_an_external_tool_raises_is_the_logs_and_not_the_models(
 
 
 class Leaky(Tool):
-    """An environment's own tool, whose exceptions hold what they should not."""
+    """An environment's own tool with secrets in its exceptions."""
 
     def __init__(self, *, external: bool) -> None:
         self._external = external
@@ -93,7 +93,7 @@ async def test_a_tool_whose_threads_never_end_gets_no_more_of_them(registry: Reg
     server = ToolServer(registry, max_concurrency=2)
     calls = [asyncio.ensure_future(server.execute(call("slow", str(gate)))) for _ in range(2)]
     await until(lambda: len(list(gate.parent.glob("gate.begun-*"))) == 2)
-    for one in calls:  # whoever asked leaves, as at a timeout
+    for one in calls:  # the caller leaves, as on a timeout
         one.cancel()
     await asyncio.wait(calls)
     assert server.left_threads == {"slow": 2}
@@ -146,14 +146,14 @@ class Closing:
 
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> Closing:
-    """The clients of tool servers, whose session is to be closed."""
+    """The clients of tool servers, with a session to close."""
     return Closing(monkeypatch, ToolServerClient, "aclose")
 
 
 async def test_closing_closes_the_tool_servers_session_although_a_sandbox_hangs(
     registry: Registry, tmp_path: Path, clients: Closing
 ) -> None:
-    """2.3 number 4: whatever hangs, the rest is closed, and within the time."""
+    """2.3 number 4: if one part hangs, the others are still closed, within the time limit."""
 
     async def attempt(seconds: float) -> None:
         clients.begun = clients.done = 0
@@ -230,7 +230,7 @@ async def test_closing_is_done_to_the_end_although_a_release_fails(
     await inner.aclose()
 
 
-# -- words of the predecessor that change nothing
+# -- hermes-agent's options without effect
 
 
 @pytest.mark.parametrize(
@@ -250,4 +250,4 @@ def test_words_of_batches_are_noted_as_without_effect(
     assert len(caplog.messages) == len(noted)
     for message, words in zip(caplog.messages, noted, strict=True):
         assert words in message
-        assert "leave it out" in message
+        assert "remove it" in message

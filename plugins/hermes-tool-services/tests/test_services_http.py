@@ -101,7 +101,7 @@ async def test_what_the_service_refuses_is_the_same_error_at_the_client(service:
 @pytest.mark.parametrize(
     ("token", "status"), [(None, 401), ("", 401), ("wrong", 403), (TOKEN + "x", 403), ("ü", 403), (TOKEN, 200)]
 )
-async def test_the_token_is_asked_for(service: Service, token: str | None, status: int) -> None:
+async def test_the_token_is_required(service: Service, token: str | None, status: int) -> None:
     found, answer = await ask("GET", f"{service.url}/status", token=token)
     assert found == status
     assert TOKEN not in str(answer)
@@ -112,14 +112,14 @@ async def test_whether_it_lives_is_told_to_everybody(service: Service, path: str
     assert (await ask("GET", service.url + path))[0] == 200
 
 
-async def test_another_scheme_is_no_token(service: Service) -> None:
+async def test_another_scheme_is_not_a_token(service: Service) -> None:
     found, _ = await ask("GET", f"{service.url}/status", headers={"Authorization": f"Basic {TOKEN}"})
     assert found == 401
 
 
 async def test_a_wrong_token_is_the_users_error_at_the_client(service: Service) -> None:
     async with service.client("wrong") as client:
-        with pytest.raises(ConfigError, match="not the service's"):
+        with pytest.raises(ConfigError, match="the token is wrong"):
             await client.execute("t1", terminal("true"))
 
 
@@ -128,7 +128,7 @@ async def test_a_wrong_token_is_the_users_error_at_the_client(service: Service) 
     [
         (b"", 400, "not JSON"),
         (b"{", 400, "not JSON"),
-        (b"[]", 400, "must be a JSON object"),
+        (b"[]", 400, "expected a JSON object"),
         (b"\xff\xfe\x00", 400, "not JSON"),
         (b"[" * 100_000, 400, "not JSON"),
         (b"{}", 422, "trajectory_id: Field required"),
@@ -159,7 +159,7 @@ async def test_a_body_that_is_too_large_is_answered(service: Service) -> None:
 
 
 async def test_a_web_page_cannot_post_here(service: Service) -> None:
-    # What a page of another origin may send without asking is text, not JSON.
+    # A page of another origin may send text without a preflight request, but not JSON.
     found, _ = await ask(
         "POST", f"{service.url}/execute", token=TOKEN, data=b"{}", headers={"Content-Type": "text/plain"}
     )
@@ -173,7 +173,7 @@ async def test_a_web_page_cannot_post_here(service: Service) -> None:
 async def test_without_a_token_a_name_that_was_pointed_here_opens_nothing(
     service: Service, host: str, status: int
 ) -> None:
-    """A web page may change where its own name leads, and then posts what it likes."""
+    """A web page can point its own host name at this machine and then post to it (DNS rebinding)."""
     async with served(ExecutorService(service.executor).application()) as url:
         found, answer = await ask("GET", f"{url}/status", headers={"Host": host})
     assert found == status, answer
@@ -230,9 +230,9 @@ async def test_a_broken_connection_runs_nothing_twice(service: Service) -> None:
         assert (await client.execute("t1", terminal("wc -l < count"))).output == "1"
 
 
-async def test_nobody_at_the_address_is_said(service: Service) -> None:
+async def test_no_service_at_the_address_is_reported(service: Service) -> None:
     async with ToolExecutorClient("http://127.0.0.1:1", patience=5) as client:
-        with pytest.raises(BackendError, match="a tool executor was wanted at http://127"):
+        with pytest.raises(BackendError, match="expected a tool executor at http://127"):
             await client.execute("t1", terminal("true"))
 
 
@@ -257,13 +257,13 @@ async def test_a_failure_of_the_service_itself_shows_no_traceback(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.org", ""])
 def test_other_machines_are_let_in_with_a_token_only(host: str) -> None:
-    with pytest.raises(ConfigError, match="a bearer token is wanted"):
+    with pytest.raises(ConfigError, match="expected a bearer token"):
         require_token(host, None, "TOOL_EXECUTOR_TOKEN")
     require_token(host, "x", "TOOL_EXECUTOR_TOKEN")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
-def test_this_machine_alone_needs_none(host: str) -> None:
+def test_a_loopback_address_needs_no_token(host: str) -> None:
     require_token(host, None, "TOOL_EXECUTOR_TOKEN")
 
 

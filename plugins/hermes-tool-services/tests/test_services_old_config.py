@@ -86,7 +86,7 @@ def test_an_old_config_that_sets_nothing_is_valid(mode: str) -> None:
     options_of(mode)(**AgentEnvConfig(tool_pool_mode=mode).backend_ref().options)
 
 
-def test_the_predecessors_variables_of_the_executor_are_options_of_nomad() -> None:
+def test_hermes_agents_variables_of_the_executor_are_options_of_nomad() -> None:
     names = [
         "NOMAD_ADDRESS",
         "JOB_ID",

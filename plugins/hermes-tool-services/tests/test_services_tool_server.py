@@ -57,7 +57,7 @@ async def test_only_external_tools_that_can_be_used_are_served(server: ToolServe
     assert (await server.execute(call("inside"))).error == "Unknown tool: inside"
 
 
-async def test_a_tool_is_told_whose_call_it_is_as_far_as_it_asks(server: ToolServer) -> None:
+async def test_a_tool_gets_the_facts_about_its_caller_that_it_has_parameters_for(server: ToolServer) -> None:
     told = await server.execute(call("echo"), "t1", slot_id="slot_3", container_addr="c", task_id="x")
     assert (told.success, told.output, told.uniq_id) == (True, "q/t1/slot_3/t1", "c1")
     assert (await server.execute(call("plain"), "t1", slot_id="slot_3")).output == "q"
@@ -72,7 +72,7 @@ async def test_what_a_tool_does_wrong_is_an_answer(server: ToolServer) -> None:
     for query, says in (
         ("x", "failing failed: RuntimeError"),
         ("exit", "SystemExit"),
-        ("nothing", "wanted ToolResult"),
+        ("nothing", "to return ToolResult"),
     ):
         result = await server.execute(call("failing", query))
         assert not result.success
@@ -124,7 +124,7 @@ async def test_a_limited_number_of_calls_runs_at_a_time(registry: Registry, gate
     await server.aclose()
 
 
-def test_no_calls_at_a_time_is_refused(registry: Registry) -> None:
+def test_a_concurrency_of_zero_is_refused(registry: Registry) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         ToolServer(registry, max_concurrency=0)
 
@@ -132,7 +132,7 @@ def test_no_calls_at_a_time_is_refused(registry: Registry) -> None:
 # -- on a port
 
 
-async def test_the_routes_are_the_predecessors(url: str) -> None:
+async def test_the_routes_are_hermes_agents(url: str) -> None:
     assert (await ask("GET", f"{url}/"))[1]["status"] == "running"
     assert (await ask("GET", f"{url}/health"))[1] == {"status": "healthy"}
     _, listed = await ask("GET", f"{url}/tools", token=TOKEN)
@@ -152,14 +152,14 @@ async def test_errors_of_tools_are_answered_with_200(url: str) -> None:
     "said", ['{"success": true, "output": "x", "metadata": [1]}', "[" * 100_000], ids=["metadata", "depth"]
 )
 async def test_an_answer_that_only_looks_like_a_result_is_the_output(url: str, said: str) -> None:
-    """What a tool passes on may be anybody's JSON; it ended as a failure of the service."""
+    """A tool may return any JSON, which once made the service itself fail."""
     status, answer = await ask("POST", f"{url}/execute", token=TOKEN, json=body("plain", said))
     assert (status, answer["success"], answer["output"], answer["metadata"]) == (200, True, said, {})
 
 
 @pytest.mark.parametrize("path", ["/tools", "/openapi.json"])
 @pytest.mark.parametrize(("token", "status"), [(None, 401), ("wrong", 403), (TOKEN, 200)])
-async def test_the_token_is_asked_for(url: str, path: str, token: str | None, status: int) -> None:
+async def test_the_token_is_required(url: str, path: str, token: str | None, status: int) -> None:
     assert (await ask("GET", url + path, token=token))[0] == status
 
 
@@ -235,7 +235,7 @@ async def test_an_executor_runs_plugins_external_tools_in_process(registry: Regi
 async def test_no_tool_server_at_the_address_stops_the_start(registry: Registry, tmp_path: Path) -> None:
     backend = local_backend(tmp_path)
     config = ToolExecutorConfig(tool_server_url="http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match="a tool server was wanted at http://127"):
+    with pytest.raises(ConfigError, match="expected a tool server at http://127"):
         await ToolExecutor(backend, config=config, registry=registry).start()
     await backend.aclose()
 

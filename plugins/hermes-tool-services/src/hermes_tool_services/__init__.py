@@ -1,6 +1,6 @@
-"""The tool executor and the tool server: the predecessor's services, as views of the sandbox contract.
+"""The tool executor and the tool server: hermes-agent's services, built on the sandbox contract.
 
-Everything is imported when a name of it is used.
+Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The subcommands that this package declares. Light: listing plugins reads it."""
+"""The subcommands of this package; the module imports little, because listing plugins loads it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_core.specs import CommandSpec
 COMMANDS: Final = (
     CommandSpec(
         name="tool-executor",
-        summary="Serve tool calls of many trajectories over HTTP, each in a sandbox of its own.",
+        summary="Serve tool calls of many trajectories over HTTP, each in its own sandbox.",
         target="hermes_tool_services.executor.command:ToolExecutorCommand",
     ),
     CommandSpec(

@@ -1,4 +1,4 @@
-"""What the environment decides and a model never does: network, isolation, and how long a call may take."""
+"""The policy that an environment sets and a model cannot change: network, isolation and timeouts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SHORTEST: Final = 1.0
 LONGEST: Final = 600.0
 DEFAULT_TIMEOUT: Final = 30.0
 MARGIN: Final = 30.0
-"""Seconds beyond a call's own timeout after which it is given up; a lost sandbox says so before."""
+"""Seconds beyond a call's own timeout after which it is abandoned; a lost sandbox is reported earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a trajectory's commands may do."""
+    """The permissions of a trajectory's commands."""
 
     allow_network: bool = True
     require_sandbox: bool = False
@@ -28,18 +28,18 @@ class Policy:
 
     @property
     def needs_isolation(self) -> bool:
-        """Whether a plain process of the machine is not enough; without isolation no network can be kept away."""
+        """Whether isolation is needed; without isolation the network cannot be blocked."""
         return self.require_sandbox or self.require_stateful_sandbox or not self.allow_network
 
     def words(self) -> dict[str, bool]:
-        """Return the arguments that take the place of whatever a model wrote."""
+        """Return the arguments that override those of the model."""
         return {name: getattr(self, name) for name in sorted(POLICY_WORDS)}
 
     def apply(self, spec: SandboxSpec, levels: tuple[str, ...] | None) -> SandboxSpec:
-        """Return what the sandbox must be; `levels` are those that its backend declares, if they are known.
+        """Return the sandbox spec with the policy; `levels` are the backend's declared isolation levels, if known.
 
         Raises:
-            SandboxRefusedError: Isolation is required and the backend has none.
+            SandboxRefusedError: Isolation is required but the backend has none.
         """
         fields: dict[str, Any] = {}
         if not self.allow_network:
@@ -49,7 +49,7 @@ class Policy:
         return dataclasses.replace(spec, **fields)
 
     def violation(self, provenance: Mapping[str, Any]) -> str | None:
-        """Say in what a sandbox that exists falls short; None if in nothing. Nothing is run in one that does."""
+        """Return how an open sandbox violates the policy, or None. No call runs in such a sandbox."""
         if self.needs_isolation and provenance.get("isolation", "none") == "none":
             return "Isolation is required, and this sandbox has none"
         if not self.allow_network and provenance.get("network", "full") != "none":
@@ -58,9 +58,9 @@ class Policy:
 
 
 def timeout_of(given: Any, asked: Any, default: float) -> float:
-    """Return a call's timeout in seconds: the given one, else the model's, both within 1 … 600, else the default.
+    """Return a call's timeout in seconds: the given one, or the model's, both limited to 1 … 600, or the default.
 
-    What is no finite number counts as not given.
+    A value that is not a finite number counts as not given.
     """
     for seconds in (given, asked):
         if isinstance(seconds, int | float) and not isinstance(seconds, bool) and abs(seconds) < float("inf"):
@@ -73,9 +73,9 @@ def _isolating(levels: tuple[str, ...] | None, asked: str | None) -> IsolationLe
         return "container"
     found = next((level for level in levels if level != "none"), None)
     if found is None or asked == "none":
-        why = "isolation 'none' is asked for" if asked == "none" else "the backend offers none"
+        why = "isolation 'none' was requested" if asked == "none" else "the backend has none"
         raise SandboxRefusedError(
             f"isolation is required (require_sandbox, or allow_network: false), and {why}",
-            hint="choose a backend that isolates, or an isolation of its own, or relax the policy",
+            hint="use a backend with isolation, set its isolation, or relax the policy",
         )
     return cast("IsolationLevel", found)

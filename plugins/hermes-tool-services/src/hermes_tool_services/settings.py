@@ -1,4 +1,4 @@
-"""How the services are told what to do: options of the command line, and the predecessor's variables, read once."""
+"""Settings of the services: command-line options and hermes-agent's environment variables, read once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WORDS: Final = {
 
 def _flag(text: str) -> bool:
     if text.strip().lower() not in _WORDS:
-        raise ValueError(f"true or false was wanted, found {text!r}")
+        raise ValueError(f"expected true or false, got {text!r}")
     return _WORDS[text.strip().lower()]
 
 
@@ -63,7 +63,7 @@ _OWN: Final = ("IMAGE", "TOKEN")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSettings:
-    """What the service of the tool executor is started with."""
+    """The settings of the tool executor's service."""
 
     backend: Ref
     config: ToolExecutorConfig = field(default_factory=ToolExecutorConfig)
@@ -79,13 +79,13 @@ def executor_settings(
     sandbox: str = "{}",
     config: Mapping[str, Any] | None = None,
 ) -> ExecutorSettings:
-    """Read the variables `TOOL_EXECUTOR_*`, and what the command line says besides them.
+    """Read the variables `TOOL_EXECUTOR_*` and the command line.
 
-    What concerns a pool of containers selects backend `nomad`. The command line goes before the environment; another
-    backend on it, beside such a variable, is an error.
+    Variables about a pool of containers select backend `nomad`. The command line wins over the environment, but another
+    backend on it together with such a variable is an error.
 
     Raises:
-        ConfigError: A variable is unknown or holds no such value, or two of them contradict each other.
+        ConfigError: A variable is unknown or not valid, or two of them contradict each other.
     """
     given = {name.removeprefix(PREFIX): text for name, text in environ.items() if name.startswith(PREFIX) and text}
     _refuse_unknown(given)
@@ -110,19 +110,19 @@ def read_object(what: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{what}: wanted a JSON object: {error}") from None
+        raise ConfigError(f"expected a JSON object for {what}, got: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{what}: wanted a JSON object, found {type(value).__name__}")
+        raise ConfigError(f"expected a JSON object for {what}, got {type(value).__name__}")
     return value
 
 
 def positive(environ: Mapping[str, str], variable: str, default: int) -> int:
-    """Return a variable's whole number above zero, the default where it is not set."""
+    """Return a variable's value as a whole number above 0, or the default if it is not set."""
     text = environ.get(variable, "").strip()
     if not text:
         return default
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ConfigError(f"{variable}: a whole number above 0 was wanted, found {text!r}")
+        raise ConfigError(f"expected a whole number above 0 in {variable}, got {text!r}")
     return int(text)
 
 
@@ -132,7 +132,7 @@ def _backend_name(asked: str | None, of_nomad: list[str]) -> str:
     if asked not in {None, "nomad"}:
         raise ConfigError(
             f"--backend {asked} and {PREFIX}{of_nomad[0]}, which is for backend nomad, contradict each other",
-            hint=f"unset {PREFIX}{of_nomad[0]}, or leave --backend out",
+            hint=f"unset {PREFIX}{of_nomad[0]}, or remove --backend",
         )
     return "nomad"
 
@@ -173,5 +173,5 @@ def _validate(make: Callable[[], T], what: str) -> T:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
         raise ConfigError(
-            f"{what}: {where}: {problem['msg']}, found {quote_value(problem['input'], problem['loc'])}"
+            f"{what}: {where}: {problem['msg']}, got {quote_value(problem['input'], problem['loc'])}"
         ) from None

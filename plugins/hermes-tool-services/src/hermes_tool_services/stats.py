@@ -1,4 +1,4 @@
-"""Numbers of a service, in constant memory."""
+"""Call statistics of a service, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KEPT: Final = 1024
 
 
 class CallStats:
-    """Counts calls and keeps a fair sample of how long they took, 1,024 at most."""
+    """Counts calls and keeps a uniform sample of at most 1,024 latencies."""
 
     def __init__(self, *, kept: int = _KEPT, seed: int = 0) -> None:
         self.total_requests = 0
@@ -35,7 +35,7 @@ class CallStats:
 
     @property
     def latencies_s(self) -> list[float]:
-        """The sample, in no order; of all calls as long as there were no more than it holds."""
+        """The sample of latencies, unordered; it holds all calls until it is full."""
         return list(self._sample)
 
     def to_json(self) -> dict[str, float | int | None]:

@@ -1,4 +1,4 @@
-"""What the two HTTP services share: the token, bodies that are read or refused, and errors that are answers."""
+"""Shared by the two HTTP services: the token check, reading of bodies, and error answers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LARGEST_BODY: Final = 16 * 2**20
 _OPEN: Final = frozenset({"/", "/health"})
-"""Paths that need no token: they say that something is here, and nothing else."""
+"""Paths without a token; they only show that the service runs."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 class RefusedRequestError(Exception):
-    """A request that goes no further; `status` is HTTP's."""
+    """A refused request; `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -37,24 +37,24 @@ class RefusedRequestError(Exception):
 
 
 def application(token: str | None) -> web.Application:
-    """Return an application without routes that asks for the token, and answers every error.
+    """Return an application without routes that checks the token and answers every error.
 
-    Without a token it answers only to the names of this machine alone.
+    Without a token it only answers requests to loopback names.
     """
     return web.Application(client_max_size=LARGEST_BODY, middlewares=[_answering, _guarding(token)])
 
 
 def require_token(host: str, token: str | None, variable: str) -> None:
-    """Raise `ConfigError` unless there is a token, or only this machine can connect."""
+    """Raise `ConfigError` unless there is a token or only this machine can connect."""
     if token is None and not is_loopback(host):
         raise ConfigError(
-            f"a bearer token is wanted to listen on {host}, which other machines reach; found none",
+            f"expected a bearer token to listen on {host}, which other machines can reach, got none",
             hint=f"export {variable}=…, or --host 127.0.0.1",
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can connect to an address."""
+    """Return whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -71,19 +71,19 @@ async def read_payload(request: web.Request, kind: type[P]) -> P:
     """Return a request's body.
 
     Raises:
-        RefusedRequestError: It is too large (413), no JSON (400, 415) or not what is wanted (422).
+        RefusedRequestError: The body is too large (413), not JSON (400, 415) or not valid (422).
     """
-    # Also what keeps a web page in a browser of this machine from posting here: it may not choose this type.
+    # This also blocks posts by a web page in a browser of this machine, which cannot set this type.
     if request.content_type != "application/json":
-        raise RefusedRequestError(415, f"Content-Type: application/json was wanted, found {request.content_type}")
+        raise RefusedRequestError(415, f"expected Content-Type: application/json, got {request.content_type}")
     try:
         data = json.loads(await request.read())
     except web.HTTPRequestEntityTooLarge as error:
-        raise RefusedRequestError(413, f"a body may have {LARGEST_BODY} bytes, this one has more") from error
+        raise RefusedRequestError(413, f"expected a body of at most {LARGEST_BODY} bytes, got more") from error
     except (ValueError, RecursionError) as error:
         raise RefusedRequestError(400, f"the body is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise RefusedRequestError(400, f"the body must be a JSON object, found {type(data).__name__}")
+        raise RefusedRequestError(400, f"expected a JSON object as the body, got {type(data).__name__}")
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -109,7 +109,7 @@ def error_answer(
     retryable: bool = False,
     stats: Mapping[str, Any] | None = None,
 ) -> web.Response:
-    """Return what every error looks like: `{"error": {type, message, hint, retryable}}`, and a full pool's `stats`."""
+    """Return an error as `{"error": {type, message, hint, retryable}}`, with the `stats` of a full pool."""
     error: dict[str, Any] = {"type": kind, "message": message, "hint": hint, "retryable": retryable}
     if stats is not None:
         error["stats"] = stats
@@ -137,7 +137,7 @@ async def _answering(request: web.Request, handler: Handler) -> web.StreamRespon
     except web.HTTPException as error:
         return error_answer(error.status, f"{error.reason}: {request.method} {request.path}")
     except Exception as error:  # noqa: BLE001 - the boundary to the network
-        # A traceback is for the log, and may hold what is no caller's business.
+        # The traceback goes to the log only, because it may contain secrets.
         _LOG.exception("%s %s failed", request.method, request.path)
         return error_answer(500, f"the service failed: {type(error).__name__}", kind="internal")
 
@@ -156,19 +156,19 @@ def _guarding(token: str | None) -> Any:
 
 
 def _require_own_name(host: str) -> None:
-    """Refuse a name that is not this machine's: it is a web page's, whose owner has pointed it here."""
+    """Refuse a foreign host name: a web page's owner may have pointed it at this machine (DNS rebinding)."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if not is_loopback(name.lower()):
         raise RefusedRequestError(
             403,
-            f"without a token only requests to 127.0.0.1, [::1] or localhost are answered, found {host!r}",
-            hint="give the service a token to reach it by another name",
+            f"expected a request to 127.0.0.1, [::1] or localhost, as there is no token, got {host!r}",
+            hint="set a token to reach the service by another name",
         )
 
 
 def _authorize(header: str | None, token: str) -> None:
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not given.strip():
-        raise RefusedRequestError(401, "a token was wanted as 'Authorization: Bearer TOKEN', found none")
+        raise RefusedRequestError(401, "expected a token as 'Authorization: Bearer TOKEN', got none")
     if not hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode()):
-        raise RefusedRequestError(403, "the token is not the service's")
+        raise RefusedRequestError(403, "the token is wrong")

@@ -1,4 +1,4 @@
-"""What the services are sent and what they answer: the predecessor's payloads, with no field taken and ignored."""
+"""The services' requests and answers: hermes-agent's payloads, in which every field has an effect."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from hermes_tools.agent_tools import ToolCall, ToolResult
 
 MOST_BYTES: Final = 5_000_000
-"""Bytes of one artifact answer, before it is encoded."""
+"""Maximum bytes of an artifact answer, before encoding."""
 MOST_ENTRIES: Final = 5_000
-"""Entries of one listing or archive."""
+"""Maximum entries of a listing or archive."""
 MOST_OMITTED: Final = 1_000
-"""Entries that an answer says it leaves out, one by one; it says of how many."""
+"""Maximum number of omitted entries that an answer lists; it always has their total."""
 _LONGEST: Final = 4_096
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
@@ -22,7 +22,7 @@ Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Payload(BaseModel):
-    """A body. An unknown field is an error, and so is a value of another type."""
+    """A body; unknown fields and values of a wrong type are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -36,12 +36,12 @@ class ToolCallPayload(Payload):
     uniq_id: str = ""
 
     def call(self) -> ToolCall:
-        """Return it as the executor takes it."""
+        """Convert the payload to a tool call."""
         return ToolCall(self.name, self.arguments, self.raw_text, self.uniq_id)
 
 
 class ToolResultPayload(Payload):
-    """One answer; what a tool does wrong is in it, with status 200."""
+    """One answer; a tool's failure is part of it, with status 200."""
 
     success: bool
     output: str = ""
@@ -61,12 +61,12 @@ class ToolResultPayload(Payload):
         )
 
     def result(self) -> ToolResult:
-        """Return it as the executor gives it."""
+        """Convert the payload to a tool result."""
         return ToolResult(self.success, self.output, self.error, self.metadata, self.uniq_id)
 
 
 class ToolExecutorExecuteRequest(Payload):
-    """`POST /execute` of the tool executor. A repeated `execution_id` runs nothing and gets the first one's answer."""
+    """`POST /execute` of the tool executor. A repeated `execution_id` runs nothing and gets the first answer."""
 
     trajectory_id: Identifier
     tool: ToolCallPayload
@@ -75,7 +75,7 @@ class ToolExecutorExecuteRequest(Payload):
 
 
 class ToolExecutorReleaseRequest(Payload):
-    """`POST /release` of the tool executor. No later trajectory sees the workspace, reset or not."""
+    """`POST /release` of the tool executor. No later trajectory sees the workspace, with or without reset."""
 
     trajectory_id: Identifier
     reset_workspace: bool = False
@@ -93,7 +93,7 @@ class ToolServerExecuteRequest(Payload):
 
 
 class ByteRange(Payload):
-    """Bytes of a file: `length` of them from `start` on, to the end if None."""
+    """A byte range of a file: `length` bytes from `start`, or to the end if None."""
 
     start: int = Field(default=0, ge=0)
     length: int | None = Field(default=None, ge=0)
@@ -113,8 +113,8 @@ class ArtifactReadRequestPayload(Payload):
 class ArtifactReadResponsePayload(Payload):
     """A file, or a part of it.
 
-    `bytes` is how many bytes of it are in `content`, `file_size` how many it has, `sha256` the hash of all of it.
-    `truncated`: what was asked for goes on behind the last byte that is here.
+    `bytes` is the number of bytes in `content`, `file_size` the file's size, `sha256` the hash of the whole file.
+    `truncated`: the requested range continues after `content`.
     """
 
     success: bool = True
@@ -130,14 +130,14 @@ class ArtifactReadResponsePayload(Payload):
 
 
 class OmittedPayload(Payload):
-    """What a listing or an archive leaves out, and why."""
+    """An entry omitted from a listing or archive, with the reason."""
 
     path: str
     reason: str
 
     @classmethod
     def first(cls, omitted: Sequence[tuple[str, str]]) -> list[OmittedPayload]:
-        """Return the payloads of as many as an answer has; a name without end, which nothing has, is cut."""
+        """Return the payloads of the first omitted entries; an extremely long name is truncated."""
         return [cls(path=path[:_LONGEST], reason=reason[:_LONGEST]) for path, reason in omitted[:MOST_OMITTED]]
 
 
@@ -151,7 +151,7 @@ class ArtifactListRequestPayload(Payload):
 
 
 class ArtifactListEntryPayload(Payload):
-    """One entry; `path` is relative to the workspace. A symlink is one, whatever it points to."""
+    """One entry; `path` is relative to the workspace. A symlink is listed as a symlink."""
 
     path: str
     is_dir: bool
@@ -161,9 +161,9 @@ class ArtifactListEntryPayload(Payload):
 
 
 class ArtifactListResponsePayload(Payload):
-    """Entries in order of their paths, directory by directory; `truncated`: there are more.
+    """Entries sorted by path, directory by directory; `truncated`: there are more.
 
-    `omitted` are the first of what cannot be listed, `omitted_count` is how many there are.
+    `omitted` has the first entries that cannot be listed, `omitted_count` their total.
     """
 
     success: bool = True
@@ -187,7 +187,7 @@ class ArtifactArchiveRequestPayload(Payload):
 class ArtifactArchiveResponsePayload(Payload):
     """A .tar.gz; `content` is base64, `bytes` the archive's size.
 
-    `omitted` are the first of what is not in it, `omitted_count` is how many there are.
+    `omitted` has the first entries that are not in the archive, `omitted_count` their total.
     """
 
     success: bool = True

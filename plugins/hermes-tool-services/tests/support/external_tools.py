@@ -13,7 +13,7 @@ from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import ToolSpec
 
 SECRET = "https://lab:hunter2@db.internal:5432/x?token=abc123 of /srv/lab/.netrc refused"
-"""What an exception may hold that is no model's to read."""
+"""A secret in an exception's text that the model must not see."""
 _TEXT = {"type": "string"}
 
 
@@ -37,7 +37,7 @@ def _spec(name: str, target: str, *, requires: tuple[str, ...] = (), side_effect
 
 
 class Echo:
-    """Asynchronous; wants to know whose call it is."""
+    """Asynchronous; takes the facts about its caller."""
 
     async def call(
         self, arguments: dict[str, Any], context: Any, trajectory_id: str = "", slot_id: str = ""
@@ -46,7 +46,7 @@ class Echo:
 
 
 class Plain:
-    """Asynchronous; asks for nothing."""
+    """Asynchronous; takes no facts about its caller."""
 
     async def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
         return ToolResult(content=arguments["query"])

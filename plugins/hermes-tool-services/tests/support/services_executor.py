@@ -1,4 +1,4 @@
-"""What the tests of the executor share: an executor on a backend, and a call of the terminal."""
+"""Shared by the tests of the executor: an executor on a backend, and a terminal call."""
 
 from __future__ import annotations
 

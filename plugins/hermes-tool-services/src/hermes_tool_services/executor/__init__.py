@@ -1,1 +1,1 @@
-"""The tool executor: calls of many trajectories, each in a sandbox of its own."""
+"""The tool executor: runs the calls of many trajectories, each in its own sandbox."""

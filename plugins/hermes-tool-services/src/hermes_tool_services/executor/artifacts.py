@@ -1,8 +1,8 @@
-"""Files of a trajectory's workspace for its environment: read, listed and packed, without ever leaving it.
+"""Read, list and pack files of a trajectory's workspace, and only of the workspace.
 
-Paths are relative to the workspace, or begin with `/workspace`, wherever that really is. A symlink is followed as long
-as it stays inside. What can be read here, the trajectory's own commands can read, too: this keeps an environment from
-storing what is not the workspace's, it is no wall around the sandbox.
+Paths are relative to the workspace or start with `/workspace`, which stands for its real location. A symlink is
+followed if it stays inside. This is not a security boundary: the trajectory's own commands can read the same files. It
+keeps an environment from storing files that are not in the workspace.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from hermes_tool_services.wire import (
 )
 
 WORKSPACE: Final = "/workspace"
-"""What a trajectory's workspace is called in every answer."""
+"""The name of a trajectory's workspace in every answer."""
 _BLOCK: Final = 1 << 20
 
 
 class ArtifactRefusedError(HermesError):
-    """An artifact cannot be had; `status` is 400, 403, 404 or 413, as in HTTP."""
+    """An artifact request was refused; `status` is the HTTP status 400, 403, 404 or 413."""
 
     blame = Blame.USER
 
@@ -50,13 +50,13 @@ class ArtifactRefusedError(HermesError):
 
 
 def inner_path(path: str, workspace: str) -> str:
-    """Return a path as one relative to the workspace, without `.` and `..`.
+    """Return a path relative to the workspace, without `.` and `..`.
 
     Raises:
-        ArtifactRefusedError: It is outside (403), or no path (400).
+        ArtifactRefusedError: The path is outside (403) or not valid (400).
     """
     if not path or "\0" in path:
-        raise ArtifactRefusedError(400, f"a path was wanted, found {path!r}")
+        raise ArtifactRefusedError(400, f"expected a path, got {path!r}")
     relative = relative_path(path, workspace)
     normal = posixpath.normpath(relative)
     if normal.startswith(("/", "../")) or normal == "..":
@@ -65,7 +65,7 @@ def inner_path(path: str, workspace: str) -> str:
 
 
 def relative_path(path: str, workspace: str) -> str:
-    """Return a path below `/workspace`, or below where that really is, as a relative one; others as they are."""
+    """Make a path below `/workspace` or the real workspace relative; return others unchanged."""
     for root in (WORKSPACE, workspace.rstrip("/")):
         if path == root or path.startswith(f"{root}/"):
             return path[len(root) :].lstrip("/") or "."
@@ -73,7 +73,7 @@ def relative_path(path: str, workspace: str) -> str:
 
 
 async def read_artifact(sandbox: Sandbox, request: ArtifactReadRequestPayload) -> ArtifactReadResponsePayload:
-    """Read a file, or a range of it."""
+    """Read a file or a range of it."""
     limit = _limit(request.max_bytes, MOST_BYTES, "max_bytes")
     start, length = (0, None) if request.range is None else (request.range.start, request.range.length)
     with _refusing(request.path):
@@ -97,7 +97,7 @@ async def read_artifact(sandbox: Sandbox, request: ArtifactReadRequestPayload) -
 
 
 async def list_artifacts(sandbox: Sandbox, request: ArtifactListRequestPayload) -> ArtifactListResponsePayload:
-    """List a directory, with `recursive` all below it; a symlink to a directory is listed and not entered."""
+    """List a directory, with `recursive` its whole tree; a symlink to a directory is listed but not entered."""
     limit = _limit(request.max_entries, MOST_ENTRIES, "max_entries")
     entries: list[ArtifactListEntryPayload] = []
     omitted: list[tuple[str, str]] = []
@@ -119,7 +119,7 @@ async def list_artifacts(sandbox: Sandbox, request: ArtifactListRequestPayload) 
         folder = pending.pop(0)
         try:
             found = await sandbox.list_dir(folder)
-        except OSError as error:  # it has gone since, or may not be read
+        except OSError as error:  # it was removed meanwhile, or is not readable
             omitted.append((folder, error.strerror or type(error).__name__))
             continue
         for entry in found:
@@ -133,7 +133,7 @@ async def list_artifacts(sandbox: Sandbox, request: ArtifactListRequestPayload) 
 
 
 async def archive_artifacts(sandbox: Sandbox, request: ArtifactArchiveRequestPayload) -> ArtifactArchiveResponsePayload:
-    """Pack a file or a directory; symlinks are packed as such, and what a limit keeps out is listed."""
+    """Pack a file or a directory; symlinks are packed as symlinks, and entries beyond a limit are listed."""
     max_bytes = _limit(request.max_bytes, MOST_BYTES, "max_bytes")
     max_entries = _limit(request.max_entries, MOST_ENTRIES, "max_entries")
     with _refusing(request.path):
@@ -155,13 +155,13 @@ async def archive_artifacts(sandbox: Sandbox, request: ArtifactArchiveRequestPay
 
 def _limit(asked: int | None, most: int, name: str) -> int:
     if asked is not None and asked > most:
-        raise ArtifactRefusedError(413, f"{name} may be {most}, found {asked}; ask for a range, or several times")
+        raise ArtifactRefusedError(413, f"expected {name} of at most {most}, got {asked}; request a range, or several")
     return most if asked is None else asked
 
 
 @contextmanager
 def _refusing(path: str) -> Iterator[None]:
-    """Answer what the file system refuses under the path that was asked for; the machine's own is nobody's affair."""
+    """Convert file system errors to refusals that name the requested path, never a path of this machine."""
     try:
         yield
     except PermissionError as error:
@@ -169,7 +169,7 @@ def _refusing(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise ArtifactRefusedError(404, f"there is no {path}") from error
     except NotADirectoryError as error:
-        raise ArtifactRefusedError(400, f"{path} is no directory") from error
+        raise ArtifactRefusedError(400, f"{path} is not a directory") from error
     except IsADirectoryError as error:
         raise ArtifactRefusedError(400, f"{path} is a directory") from error
     except OSError as error:
@@ -177,7 +177,7 @@ def _refusing(path: str) -> Iterator[None]:
 
 
 async def _confine(sandbox: Sandbox, path: str) -> str:
-    """Return the path with its symlinks resolved where there are any, relative to the workspace."""
+    """Resolve the symlinks of a path and return it relative to the workspace."""
     place = inner_path(path, sandbox.workspace)
     folder = "."
     for name in place.split("/") if place != "." else ():
@@ -195,7 +195,7 @@ async def _follow_link(sandbox: Sandbox, place: str, path: str) -> str:
     answer = await sandbox.exec(command, cwd=sandbox.workspace, timeout=30)
     found = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
     if answer.exit_code != 0 or len(found) < 2:
-        raise ArtifactRefusedError(404, f"{path} is a symlink that leads nowhere, or cannot be followed here")
+        raise ArtifactRefusedError(404, f"{path} is a symlink that is broken or cannot be followed")
     root, target = found[0].rstrip("/"), found[1]
     if target != root and not target.startswith(f"{root}/"):
         raise ArtifactRefusedError(403, f"Access denied: path outside workspace: {path} is a symlink out of it")
@@ -204,9 +204,9 @@ async def _follow_link(sandbox: Sandbox, place: str, path: str) -> str:
 
 def _file_size(entry: FileStat, path: str) -> int:
     if entry.kind == "directory":
-        raise ArtifactRefusedError(400, f"{path} is a directory; list it, or pack it")
+        raise ArtifactRefusedError(400, f"{path} is a directory; list or pack it")
     if entry.kind != "file":
-        raise ArtifactRefusedError(400, f"{path} is no file but a device, a pipe or a socket")
+        raise ArtifactRefusedError(400, f"expected a file, got a device, a pipe or a socket: {path}")
     return entry.size
 
 

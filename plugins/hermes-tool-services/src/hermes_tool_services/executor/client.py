@@ -31,7 +31,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class ExecutorRefusedError(BackendError):
-    """The service refused the request itself; sending it again would not help."""
+    """The service refused the request; a retry would not help."""
 
     retryable = False
 
@@ -42,13 +42,13 @@ class _BrokenOffError(BackendError):
 
 @final
 class ToolExecutorClient:
-    """Makes calls at a tool executor's service; made on the event loop that uses it.
+    """A client of a tool executor's service; create it on the event loop that uses it.
 
     Args:
-        url: Where it listens.
+        url: The service's address.
         token: Its bearer token, if it has one.
-        patience: Seconds that a call may wait for a sandbox, besides its own timeout.
-        default_timeout_s: The service's timeout of a call that names none.
+        patience: Seconds that a call may wait for a sandbox, in addition to its own timeout.
+        default_timeout_s: The service's timeout for a call without one.
     """
 
     def __init__(
@@ -68,12 +68,13 @@ class ToolExecutorClient:
     async def execute(
         self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None, *, execution_id: str | None = None
     ) -> ToolResult:
-        """Make one call; cancelled, it is ended where it runs.
+        """Make one call; when cancelled, the service ends it.
 
-        A broken connection is tried once more, under the same `execution_id`: what ran is answered, not run again.
+        After a broken connection the request is sent once more with the same `execution_id`: a call that already ran is
+        answered, not run again.
 
         Raises:
-            BackendError: The service cannot be reached, or has no sandbox.
+            BackendError: The service cannot be reached or has no sandbox.
         """
         seconds = timeout_of(timeout_s, call.arguments.get("timeout"), self._default)
         tool = wire.ToolCallPayload(
@@ -89,8 +90,8 @@ class ToolExecutorClient:
             found = await self._ask("POST", "/execute", request, limit)
         return _parse(found, wire.ToolResultPayload).result()
 
-    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: FBT001, FBT002 - the predecessor's signature
-        """End what a trajectory runs, and close its sandbox."""
+    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: FBT001, FBT002 - hermes-agent's signature
+        """End a trajectory's commands and close its sandbox."""
         request = wire.ToolExecutorReleaseRequest(trajectory_id=trajectory_id, reset_workspace=reset_workspace)
         await self._ask("POST", "/release", request, _RELEASE)
 
@@ -112,11 +113,11 @@ class ToolExecutorClient:
         return _parse(found, wire.ArtifactArchiveResponsePayload)
 
     async def status(self) -> Mapping[str, Any]:
-        """Return the service's numbers."""
+        """Return the service's statistics."""
         return await self._ask("GET", "/status", None, self._patience)
 
     async def aclose(self) -> None:
-        """Close the connections; trajectories stay until they are released."""
+        """Close the connections; trajectories stay open until they are released."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -131,10 +132,10 @@ class ToolExecutorClient:
 
     async def _ask(self, method: str, path: str, body: BaseModel | None, timeout: float) -> Mapping[str, Any]:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0)  # a call that waits must not keep another from being sent
+            connector = aiohttp.TCPConnector(limit=0)  # a waiting call must not block another request
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
-        # Read from memory piece by piece: aiohttp writes bytes in one go, and warns of that.
-        # Not pydantic's own JSON: a lone surrogate breaks that, and an infinite number becomes null.
+        # Sent piece by piece: aiohttp warns when it writes a large body at once.
+        # Not pydantic's own JSON: it fails on a lone surrogate, and writes an infinite number as null.
         data = None if body is None else io.BytesIO(json.dumps(body.model_dump(exclude_none=True)).encode())
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
@@ -160,14 +161,14 @@ def _parse(found: Mapping[str, Any], kind: type[P]) -> P:
         return kind.model_validate(found)
     except ValidationError as error:
         raise ExecutorRefusedError(
-            f"the tool executor answered what is no {kind.__name__}: {error.errors(include_url=False)[:2]}",
-            hint="the versions of hermes-pool here and there differ",
+            f"expected {kind.__name__} from the tool executor, got: {error.errors(include_url=False)[:2]}",
+            hint="install the same version of hermes-tool-services on both sides",
         ) from error
 
 
 def _unreachable(url: str, what: str, error: Exception) -> BackendError:
     return BackendError(
-        f"a tool executor was wanted at {redact_address(url)}, {what}: {type(error).__name__}: {str(error)[:200]}",
+        f"expected a tool executor at {redact_address(url)}, {what}: {type(error).__name__}: {str(error)[:200]}",
         hint="hermes-core tool-executor serve",
     )
 

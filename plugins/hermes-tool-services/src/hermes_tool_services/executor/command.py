@@ -1,4 +1,4 @@
-"""`hermes-core tool-executor serve`: calls of many trajectories over HTTP, each in a sandbox of its own."""
+"""`hermes-core tool-executor serve`: run calls of many trajectories over HTTP, each in its own sandbox."""
 
 from __future__ import annotations
 
@@ -23,34 +23,43 @@ environment:
 
 
 class ToolExecutorCommand:
-    """The subcommand; nothing of the service is imported before it runs."""
+    """The subcommand; the service is imported only when it runs."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.description = "Serve tool calls of many trajectories, each in a sandbox of its own."
+        parser.description = "Serve tool calls of many trajectories, each in its own sandbox."
         parser.epilog = _EPILOG
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         commands = parser.add_subparsers(dest="action", required=True, metavar="serve")
         serve = commands.add_parser("serve", help="listen until interrupted", epilog=_EPILOG)
         serve.formatter_class = argparse.RawDescriptionHelpFormatter
         serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-        serve.add_argument("--port", type=int, default=9001, help="port; 0 takes a free one (default: %(default)s)")
+        serve.add_argument("--port", type=int, default=9001, help="port; 0 takes a free port (default: %(default)s)")
         names = ("--terminal-backend", "--backend")
-        serve.add_argument(*names, dest="backend", metavar="NAME", help="where sandboxes come from (local)")
+        serve.add_argument(*names, dest="backend", metavar="NAME", help="backend of the sandboxes (local)")
         serve.add_argument("--backend-options", metavar="JSON", default="{}", help="the backend's options")
         serve.add_argument(
             "--sandbox", metavar="JSON", default="{}", help="fields of every sandbox: image, memory_mb, …"
         )
         serve.add_argument("--lease-dir", type=Path, metavar="DIR", help="directory of the leases")
-        serve.add_argument("--no-network", action="store_true", help="commands reach no network")
+        serve.add_argument("--no-network", action="store_true", help="give commands no network")
         serve.add_argument("--require-sandbox", action="store_true", help="do not start without isolation")
-        serve.add_argument("--default-timeout", type=float, metavar="SECONDS", help="of a call that names none (30)")
         serve.add_argument(
-            "--idle-timeout", type=float, metavar="SECONDS", help="until a trajectory without calls is released (3600)"
+            "--default-timeout", type=float, metavar="SECONDS", help="timeout of a call without one (30)"
         )
-        serve.add_argument("--tool-server-url", metavar="URL", help="where external tools run; inprocess: here")
         serve.add_argument(
-            "--purge", action="store_true", help="at the end also remove what killed processes left on the backend"
+            "--idle-timeout",
+            type=float,
+            metavar="SECONDS",
+            help="release a trajectory after this time without calls (3600)",
+        )
+        serve.add_argument(
+            "--tool-server-url",
+            metavar="URL",
+            help="tool server for external tools; inprocess: run them in this process",
+        )
+        serve.add_argument(
+            "--purge", action="store_true", help="at the end also remove leftovers of killed processes on the backend"
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -117,13 +126,13 @@ async def _end(backend: Any, limit: float, *, purge: bool) -> None:
                 await backend.aclose()
     except TimeoutError as error:
         raise BackendError(
-            f"the backend could not be closed within {limit:g} s", hint="hermes-core sandboxes gc removes what is left"
+            f"the backend could not be closed within {limit:g} s", hint="hermes-core sandboxes gc removes the rest"
         ) from error
 
 
 def _warn(settings: ExecutorSettings) -> None:
     if settings.token is None:
         sys.stderr.write(
-            "no token: every process of this machine can call this service, also commands in sandboxes that share its"
-            " network\n  → export TOOL_EXECUTOR_TOKEN=…\n"
+            "no token: every process of this machine can call this service, including commands in sandboxes that "
+            "share its network\n  → export TOOL_EXECUTOR_TOKEN=…\n"
         )

@@ -1,4 +1,4 @@
-"""What a tool executor is told."""
+"""The configuration of a tool executor."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ToolExecutorConfig(BaseModel):
-    """How an executor works; an unknown field is an error.
+    """The configuration of a tool executor; an unknown field is an error.
 
-    `batch_window_ms` and `max_batch_size` are the predecessor's, and change nothing: calls are sent at once, so that
-    none waits for a batch, and no batch can be too large. Setting one is noted in the log.
+    `batch_window_ms` and `max_batch_size` exist for hermes-agent's users and have no effect, because calls are sent at
+    once and never in batches. Setting one logs a warning.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,22 +31,20 @@ class ToolExecutorConfig(BaseModel):
     tool_server_token: str | None = None
     default_timeout_s: float = Field(default=DEFAULT_TIMEOUT, ge=1, le=600)
     idle_timeout_s: float = Field(default=3600.0, gt=0)
-    """Seconds without a call after which a trajectory that nobody released is released."""
+    """Seconds without a call after which a trajectory is released."""
     close_timeout_s: float = Field(default=60.0, gt=0)
-    """Seconds in which `close` must have ended everything."""
+    """Time limit of `close` in seconds."""
 
     @model_validator(mode="after")
     def _note_batches(self) -> Self:
         for name in sorted(self.model_fields_set & {"batch_window_ms", "max_batch_size"}):
-            # A window of nothing is what there is.
+            # A window of 0 is the actual behaviour.
             if (value := getattr(self, name)) != 0:
-                _LOG.warning(
-                    "%s: %s has no effect: calls are sent at once, never in batches; leave it out", name, value
-                )
+                _LOG.warning("%s: %s has no effect: calls are sent at once, never in batches; remove it", name, value)
         return self
 
     def policy(self) -> Policy:
-        """Return what commands may do."""
+        """Return the policy for commands."""
         return Policy(
             allow_network=self.allow_network,
             require_sandbox=self.require_sandbox,

@@ -1,4 +1,4 @@
-"""The predecessor's `ToolExecutor`: calls of many trajectories, each in a sandbox of its own."""
+"""hermes-agent's `ToolExecutor`: runs the calls of many trajectories, each in its own sandbox."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from hermes_tools.agent_tools import (
 
 T = TypeVar("T")
 _RELEASED: Final = 65_536
-"""Ids of released trajectories that are known, so that a late call does not open a sandbox again."""
+"""How many ids of released trajectories are remembered, so that a late call opens no sandbox."""
 _LOG: Final = logging.getLogger(__name__)
 NO_SLOT: Final = "No active slot for trajectory (run a sandbox tool first)"
 
 
 class ExternalTools(Protocol):
-    """Where tools run that hold secrets: a `ToolServer` of this process, or a client of one."""
+    """Runs tools that hold secrets: a `ToolServer` of this process, or a client of one."""
 
     async def execute(self, call: ToolCall, trajectory_id: str, timeout: float, **about: str) -> ToolResult:
-        """Run one; what goes wrong is in the result."""
+        """Run one tool; failures are in the result."""
         ...
 
     async def aclose(self) -> None:
@@ -58,18 +58,17 @@ class ExternalTools(Protocol):
 
 @final
 class ToolExecutor:
-    """Makes the calls of trajectories; the first one that needs a sandbox opens it, `release_trajectory` closes it.
+    """Runs the calls of trajectories; the first call opens a sandbox, `release_trajectory` closes it.
 
-    Calls of one trajectory run in their order, calls of different ones do not wait for each other. What a tool does
-    wrong is in its `ToolResult`; a sandbox that is not to be had, or is lost, is raised as `BackendError`, because no
-    model is to blame for it.
+    Calls of one trajectory run in order; different trajectories do not wait for each other. A tool's failure is in its
+    `ToolResult`. A sandbox that is not available or is lost raises `BackendError`, because it is not the model's fault.
 
     Args:
         backend: A terminal backend, pooled or not, which its owner closes; or a started `ToolBackend`.
-        tools: What may be called; every installed tool if None, external ones only where there is a server.
-        config: How.
-        spec: What a sandbox must be besides the policy; for a terminal backend only.
-        registry: The plugins; all that are installed if None.
+        tools: The available tools; every installed tool if None, external ones only with a tool server.
+        config: The configuration.
+        spec: Requirements on a sandbox in addition to the policy; for a terminal backend only.
+        registry: The plugins; all installed ones if None.
     """
 
     def __init__(
@@ -89,7 +88,9 @@ class ToolExecutor:
         self._own: SandboxToolBackend | None = None
         if isinstance(backend, ToolBackend):
             if spec is not None:
-                raise ConfigError("spec is for a terminal backend; a ToolBackend has its own", hint="leave spec out")
+                raise ConfigError(
+                    "expected spec with a terminal backend, got a ToolBackend, which has its own", hint="remove spec"
+                )
             self._backend: ToolBackend = backend
         else:
             self._backend = self._own = SandboxToolBackend(
@@ -105,10 +106,10 @@ class ToolExecutor:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Look whether the backend can do what is wanted, and whether the tool server is one.
+        """Check that the backend meets the requirements, and that the tool server answers.
 
         Raises:
-            BackendError: It cannot; `SandboxRefusedError` where a required policy cannot be enforced.
+            BackendError: The backend does not; `SandboxRefusedError` if a required policy cannot be enforced.
             ConfigError: There is no tool server at the address.
         """
         if self._registry is None:
@@ -140,22 +141,22 @@ class ToolExecutor:
                 self._tools.register(tool)
 
     def schemas(self) -> list[ToolSchema]:
-        """Return what a model may be offered: external tools only where there is a server for them."""
+        """Return the tools to offer to a model: external ones only with a tool server."""
         return [] if self._tools is None else [s for s in self._tools.get_schemas() if self._external or not s.external]
 
     async def execute(
         self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None, *, execution_id: str | None = None
     ) -> ToolResult:
-        """Make one call. Cancelled, what it runs is ended; a repeated `execution_id` runs nothing again.
+        """Run one call. When cancelled, its command is ended; a repeated `execution_id` runs nothing again.
 
         Args:
-            trajectory_id: Whose call it is.
-            call: What to do; policy words and `timeout` among its arguments are not the model's to decide.
-            timeout_s: Seconds, 1 to 600; else the call's own `timeout`, within the same bounds, else the default.
-            execution_id: Name of this call among those of the trajectory.
+            trajectory_id: The trajectory of the call.
+            call: The call; policy fields and `timeout` in its arguments are overridden.
+            timeout_s: Seconds, 1 to 600; otherwise the call's own `timeout` within these bounds, or the default.
+            execution_id: Id of this call within the trajectory.
 
         Raises:
-            BackendError: No sandbox is to be had (`SlotUnavailableError`: in time), or it was lost.
+            BackendError: No sandbox is available (`SlotUnavailableError`: in time), or it was lost.
         """
         began = time.perf_counter()
         is_error = True
@@ -189,7 +190,7 @@ class ToolExecutor:
 
     def _tool(self, name: str) -> Tool | None:
         if self._tools is None:
-            raise BackendError("the executor has not been started", hint="await start() first")
+            raise BackendError("the executor has not been started", hint="call `await executor.start()` first")
         return self._tools.get(name) or self._tools.get(ALIASES.get(name, name))
 
     def _work(
@@ -239,7 +240,7 @@ class ToolExecutor:
 
     def _forget(self, trajectory_id: str) -> None:
         _LOG.warning(
-            "trajectory %s was not released by its owner: %g s without a call",
+            "trajectory %s is released after %g s without a call",
             trajectory_id,
             self.config.idle_timeout_s,
         )
@@ -252,10 +253,10 @@ class ToolExecutor:
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.warning("a trajectory could not be released: %s", error)
 
-    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
-        """End what a trajectory runs, refuse what it has waiting, and close its sandbox with all its files.
+    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - hermes-agent's signature
+        """End a trajectory's commands, refuse its waiting calls, and close its sandbox with all its files.
 
-        Later calls of it are refused. No other trajectory ever sees its workspace, with `reset_workspace` or without.
+        Later calls are refused. No other trajectory ever sees its workspace, with or without `reset_workspace`.
         """
         self._released[trajectory_id] = None
         if len(self._released) > _RELEASED:
@@ -291,15 +292,15 @@ class ToolExecutor:
 
     @property
     def slots(self) -> list[Any]:
-        """The places that trajectories have now."""
+        """The open slots of trajectories."""
         return [one.slot for one in self._trajectories.values() if one.slot is not None]
 
     def queue_size(self) -> int:
-        """Return how many calls wait for a sandbox, or for an earlier call of their own trajectory."""
+        """Return the number of calls that wait for a sandbox or an earlier call of their trajectory."""
         return sum(trajectory.waiting for trajectory in self._trajectories.values())
 
     def status(self) -> dict[str, Any]:
-        """Return the numbers of now and of all calls."""
+        """Return current numbers and totals of all calls."""
         return {
             "queue_size": self.queue_size(),
             "running": sum(one.running for one in self._trajectories.values()) - self.queue_size(),
@@ -309,10 +310,10 @@ class ToolExecutor:
         }
 
     async def close(self) -> None:
-        """Release every trajectory; calls from now on are refused.
+        """Release every trajectory and refuse further calls.
 
         Raises:
-            BackendError: Within `close_timeout_s` not everything has ended.
+            BackendError: Not everything ended within `close_timeout_s`.
         """
         self._is_closed = True
         limit = self.config.close_timeout_s
@@ -326,7 +327,7 @@ class ToolExecutor:
             raise problems[0]
 
     async def _close_rest(self, limit: float, *, is_stuck: bool) -> list[BaseException]:
-        """Close the rest, also where sandboxes cannot be closed, which are not waited for a second time then."""
+        """Close the other parts, even if sandboxes cannot be closed; those are not waited for a second time."""
         parts: list[Coroutine[Any, Any, None]] = []
         external, self._external = self._external, None
         if external is not None:
@@ -347,7 +348,7 @@ class ToolExecutor:
 
 
 async def _await_end(tasks: Sequence[asyncio.Task[None]], limit: float, complaint: str) -> list[BaseException]:
-    """Wait for tasks, no longer than `limit` seconds, and return what went wrong; those that are late are cancelled."""
+    """Wait for tasks for at most `limit` seconds, cancel late ones, and return all errors."""
     if not tasks:
         return []
     done, late = await asyncio.wait(tasks, timeout=limit)
@@ -358,13 +359,13 @@ async def _await_end(tasks: Sequence[asyncio.Task[None]], limit: float, complain
         return errors
     told = BackendError(
         f"{complaint.format(len(late))} within {limit:g} s",
-        hint="hermes-core sandboxes gc removes what is left when this process has ended",
+        hint="hermes-core sandboxes gc removes the rest after this process has ended",
     )
     return [told, *errors]
 
 
 async def _run_here(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float) -> ToolResult:
-    """Run an environment's own tool, in this process."""
+    """Run an environment's own tool in this process."""
     sent = ToolCall(call.name, without_policy(call.arguments), call.raw_text, call.uniq_id)
     about = {"trajectory_id": trajectory_id, "task_id": trajectory_id}
     try:

@@ -1,4 +1,4 @@
-"""`ToolBackend` over any terminal backend: a sandbox for each trajectory, and the installed tools in it."""
+"""`ToolBackend` on any terminal backend: a sandbox per trajectory, with the installed tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hermes_tools import process_limit_note, shorten_output
 from hermes_tools.agent_tools import parse_result, without_policy
 
 ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal_stateful"}
-"""The predecessor's names of two tools inside the sandbox."""
+"""hermes-agent's names of two tools inside the sandbox."""
 _STATEFUL: Final = frozenset({"terminal_stateful", "tmux"})
 _LONGEST_TEXT: Final = 100_000
 
@@ -48,15 +48,15 @@ class SandboxSlot:
 
 @final
 class SandboxToolBackend:
-    """Gives each trajectory a sandbox of its own, and runs installed tools in it.
+    """Opens a sandbox for each trajectory and runs installed tools in it.
 
     Args:
-        backend: Opens the sandboxes; a pooled one bounds and queues by itself. Closed by its owner, or by `stop` with
+        backend: Opens the sandboxes; a pooled one limits and queues by itself. Closed by its owner, or by `stop` with
             `owns_backend`.
-        spec: What a sandbox must be, before the policy.
-        policy: What the commands may do; it is put into the spec, and looked at again before every call.
+        spec: Requirements on a sandbox, without the policy.
+        policy: The policy for commands; it is merged into the spec and checked again before every call.
         registry: The plugins; all that are installed if None.
-        default_timeout_s: Seconds of a call that names none.
+        default_timeout_s: Timeout in seconds of a call without one.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class SandboxToolBackend:
 
     @property
     def spec(self) -> SandboxSpec:
-        """What every sandbox must be."""
+        """The requirements on every sandbox."""
         declaration = getattr(self._backend, "declaration", None)
         return self.policy.apply(self._given_spec, None if declaration is None else declaration.isolation)
 
     @property
     def slots(self) -> Sequence[SandboxSlot]:
-        """The sandboxes that are open."""
+        """The open sandboxes."""
         return tuple(self._open.values())
 
     async def start(self, registry: Registry | None = None) -> None:
-        """Ask the backend whether it can do what is wanted; `registry` is for who has none given yet."""
+        """Check that the backend meets the requirements; `registry` is used if none was given before."""
         if self._runtime is None:
             registry = self._given_registry or registry
             if registry is None:
@@ -101,7 +101,7 @@ class SandboxToolBackend:
             await self._backend.check(self.spec)
 
     async def stop(self, *, purge: bool = False) -> None:
-        """Close every sandbox; with `purge` also remove what killed processes left behind on this backend."""
+        """Close every sandbox; with `purge` also remove leftovers of killed processes on this backend."""
         results = await asyncio.gather(*(self.release(slot) for slot in self.slots), return_exceptions=True)
         await self.let_go()
         if purge:
@@ -113,13 +113,13 @@ class SandboxToolBackend:
                 raise result
 
     async def let_go(self) -> None:
-        """Close what calls need besides their sandboxes, whatever has become of those; nothing is run afterwards."""
+        """Close the resources other than sandboxes, in any state; no call runs afterwards."""
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             await runtime.aclose()
 
     async def acquire(self, trajectory_id: str) -> SandboxSlot:
-        """Open a sandbox; when cancelled, nothing is left."""
+        """Open a sandbox; leave nothing behind when cancelled."""
         runtime = self._require_runtime()
         sandbox = await self._backend.open(dataclasses.replace(self.spec, rollout_id=trajectory_id))
         context = RolloutContext(runtime, rollout_id=trajectory_id, sandbox=sandbox)
@@ -128,7 +128,7 @@ class SandboxToolBackend:
         return slot
 
     async def release(self, slot: SandboxSlot, *, reset_workspace: bool = False) -> None:
-        """Close the sandbox, to the end even when cancelled. Its files go in any case: nobody gets them next."""
+        """Close the sandbox completely, even when cancelled. Its files are always deleted, never reused."""
         del reset_workspace
         await run_uncancelled(self._release(slot))
 
@@ -144,9 +144,9 @@ class SandboxToolBackend:
     async def execute_batch(
         self, requests: Sequence[BatchItem], *, timeout_s: float | None = None
     ) -> list[ExecutionResult]:
-        """Run several calls; those of one sandbox in order, those of different ones at the same time.
+        """Run several calls: in order within a sandbox, concurrently across sandboxes.
 
-        A sandbox that is lost fails its own calls. Cancelled, all of them are ended.
+        A lost sandbox fails only its own calls. When cancelled, all calls are ended.
         """
         by_slot: dict[str, list[int]] = {}
         for index, (slot, _, _) in enumerate(requests):
@@ -180,7 +180,7 @@ class SandboxToolBackend:
         timeout_s: float | None = None,
         execution_id: str | None = None,
     ) -> ExecutionResult:
-        """Run one tool; a command with the `execution_id` of an earlier one runs nothing and is answered the same.
+        """Run one tool; a command with a repeated `execution_id` is not run again and gets the same answer.
 
         Raises:
             BackendError: The sandbox is lost.
@@ -253,12 +253,12 @@ class SandboxToolBackend:
 
     def _require_runtime(self) -> Runtime:
         if self._runtime is None:
-            raise BackendError("the tool backend has not been started", hint="await start() first")
+            raise BackendError("the tool backend has not been started", hint="call `await backend.start()` first")
         return self._runtime
 
 
 async def sweep(backend: TerminalBackend) -> list[str]:
-    """Remove what killed processes left behind on a backend that can find it, and return what that was."""
+    """Remove leftovers of killed processes, if the backend can find them, and return their ids."""
     return await backend.sweep(remove=True) if isinstance(backend, LeasingBackend) else []
 
 
@@ -271,7 +271,7 @@ def _about(sandbox: Sandbox, name: str) -> dict[str, Any]:
 
 
 def _map_paths(arguments: dict[str, Any], workspace: str) -> None:
-    """Let `/workspace` mean the workspace, wherever that really is."""
+    """Replace `/workspace` by the real path of the workspace."""
     path, workdir = arguments.get("path"), arguments.get("workdir")
     if isinstance(path, str):
         arguments["path"] = artifacts.relative_path(path, workspace)
@@ -312,7 +312,7 @@ async def _file(sandbox: Sandbox, name: str, arguments: Mapping[str, Any]) -> Ex
     needed = ("path",) if name == "read_file" else ("path", "content")
     missing = next((key for key in needed if not isinstance(arguments.get(key), str)), None)
     if missing is not None:
-        return ExecutionResult(success=False, error=f"{name}: argument {missing!r} is missing, or is no text")
+        return ExecutionResult(success=False, error=f"{name}: argument {missing!r} is missing or is not text")
     path: str = arguments["path"]
     try:
         if name == "read_file":

@@ -1,4 +1,4 @@
-"""The tool executor on a port: the predecessor's routes."""
+"""The tool executor over HTTP, with hermes-agent's routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME: Final = "hermes tool executor"
 
 @final
 class ExecutorService:
-    """Answers for one executor, which it does not own."""
+    """Serves one executor, which it does not own."""
 
     def __init__(self, executor: ToolExecutor, *, token: str | None = None) -> None:
         self._executor = executor

@@ -1,4 +1,4 @@
-"""The predecessor's `ToolBackend`: where the calls of trajectories are run."""
+"""hermes-agent's `ToolBackend`: runs the calls of trajectories."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from hermes_tools.agent_tools import ToolResult
 
 
 class ToolSlot(Protocol):
-    """One trajectory's place; a backend gives out what it likes as long as this can be read from it."""
+    """One trajectory's slot; any object with these attributes."""
 
     @property
     def slot_id(self) -> str:
-        """Name of the place."""
+        """Id of the slot."""
         ...
 
     @property
     def trajectory_id(self) -> str | None:
-        """Whose it is."""
+        """The trajectory that uses it."""
         ...
 
 
 @dataclass(slots=True)
 class ExecutionResult:
-    """What became of one item of a batch."""
+    """The result of one item of a batch."""
 
     success: bool
     output: str = ""
@@ -42,7 +42,7 @@ class ExecutionResult:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def to_tool_result(self, uniq_id: str = "") -> ToolResult:
-        """Return it as the answer to a call."""
+        """Convert the result to a tool result."""
         return ToolResult(self.success, self.output, self.error, self.metadata, uniq_id)
 
 
@@ -52,28 +52,28 @@ BatchItem = tuple[Any, str, Mapping[str, Any]]
 
 @runtime_checkable
 class ToolBackend(Protocol):
-    """Runs tools in the places of trajectories. `SandboxToolBackend` is one over any terminal backend."""
+    """Runs tools in the slots of trajectories. `SandboxToolBackend` implements it on any terminal backend."""
 
     default_timeout_s: float
 
     async def start(self) -> None:
-        """Get ready; called once, before anything else."""
+        """Prepare the backend; called once, before anything else."""
         ...
 
     async def stop(self, *, purge: bool = False) -> None:
-        """Close every place; with `purge` also what the backend keeps for the next start."""
+        """Close every slot; with `purge` also what the backend keeps for the next start."""
         ...
 
     async def acquire(self, trajectory_id: str) -> Any:
-        """Return a place of its own for a trajectory; when cancelled, none is kept.
+        """Return a slot for one trajectory only; keep none when cancelled.
 
         Raises:
-            BackendError: None is to be had in time.
+            BackendError: No slot is available in time.
         """
         ...
 
     async def release(self, slot: Any, *, reset_workspace: bool = False) -> None:
-        """Give a place back, with what still runs in it ended."""
+        """Give a slot back after ending what still runs in it."""
         ...
 
     async def execute(
@@ -85,13 +85,13 @@ class ToolBackend(Protocol):
         timeout_s: float | None = None,
         execution_id: str | None = None,
     ) -> ExecutionResult:
-        """Run one tool. Cancelled, it is ended where it runs. A repeated `execution_id` runs nothing."""
+        """Run one tool and end it when cancelled. A repeated `execution_id` runs nothing."""
         ...
 
     async def execute_batch(
         self, requests: Sequence[BatchItem], *, timeout_s: float | None = None
     ) -> list[ExecutionResult]:
-        """Run several, each place's in order and different places' at the same time; answers in order."""
+        """Run several calls: in order within a slot, concurrently across slots; return results in order."""
         ...
 
     async def read_artifact(self, slot: Any, request: ArtifactReadRequestPayload) -> ArtifactReadResponsePayload:

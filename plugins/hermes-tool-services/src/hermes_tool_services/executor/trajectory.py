@@ -1,4 +1,4 @@
-"""One trajectory of an executor: from its first call to its release, after which nothing of it is run any more."""
+"""One trajectory of an executor, from its first call to its release, after which it runs no more calls."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from hermes_tools.agent_tools import ToolResult
 
 T = TypeVar("T")
 _REMEMBERED: Final = 16
-"""Answers that are kept for a call that is sent again."""
+"""How many answers are kept for repeated calls."""
 
 
 class ReleasedError(Exception):
-    """The trajectory was released while the call was on its way."""
+    """The trajectory was released before the call was done."""
 
 
 class CancelledCallError(Exception):
-    """The call with this execution id was cancelled; it is not run a second time."""
+    """The call with this execution id was cancelled and is not run a second time."""
 
 
 @final
 class Trajectory:
-    """Its calls in a sandbox run one after another in the order they came; those of other trajectories never wait.
+    """A trajectory: its calls run one after another in its sandbox, independently of other trajectories.
 
-    The sandbox is opened for the first call that needs one, within that call: a trajectory that waits for a place
-    holds nobody up. After `idle` seconds without a call `forgotten` is told, once for each such time; `gone` is told
-    when the release has ended, well or not.
+    The first call that needs a sandbox opens it, so a trajectory that waits for a slot blocks no other. After `idle`
+    seconds without a call, `forgotten` is called once; `gone` is called when the release has ended, successfully or
+    not.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Trajectory:
 
     @property
     def is_released(self) -> bool:
-        """Whether nothing more is run."""
+        """Whether the trajectory was released."""
         return self._releasing is not None
 
     @property
     def running(self) -> int:
-        """Calls that are under way, the waiting ones among them."""
+        """The number of calls in progress, including waiting ones."""
         return len(self._tasks)
 
     async def call(self, execution_id: str | None, work: Callable[[], Coroutine[Any, Any, ToolResult]]) -> ToolResult:
-        """Do the work once for each execution id; cancelled, what it runs is ended before this returns.
+        """Do the work once per execution id; when cancelled, end it before returning.
 
         Raises:
-            ReleasedError: Before it was done the trajectory was released.
+            ReleasedError: The trajectory was released before the work was done.
             CancelledCallError: A call with this id was cancelled before.
         """
         known = None if execution_id is None else self._calls.get(execution_id)
@@ -84,7 +84,7 @@ class Trajectory:
             raise
 
     async def use(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-        """Do something with the open sandbox beside the calls; raises `ReleasedError`."""
+        """Use the open sandbox outside the order of calls; raises `ReleasedError`."""
         if self.is_released:
             raise ReleasedError(self.id)
         known = _SharedCall(self._begin(work(self.slot)))
@@ -96,7 +96,7 @@ class Trajectory:
             raise
 
     async def in_turn(self, work: Callable[[Any], Awaitable[ToolResult]]) -> ToolResult:
-        """Wait for the calls before this one and for a sandbox, then work in it."""
+        """Wait for earlier calls and for a sandbox, then do the work in it."""
         self.waiting += 1
         try:
             await self._turn.acquire()
@@ -118,16 +118,16 @@ class Trajectory:
         try:
             self.slot = await self._backend.acquire(self.id)
         except Exception:
-            # Nothing was run: the same call may be sent again, and must not find this for its answer.
+            # Nothing was run: a repeated call must not get this as its answer.
             mine = asyncio.current_task()
             self._calls = OrderedDict((name, call) for name, call in self._calls.items() if call.task is not mine)
             raise
 
     async def release(self) -> None:
-        """End what runs, refuse what waits, and give the sandbox back; who calls it again waits for the same."""
+        """End running calls, refuse waiting ones, give the sandbox back; a second caller waits for the same release."""
         if self._releasing is None:
             self._releasing = asyncio.ensure_future(self._release())
-            # Also where whoever released it does not wait for the end.
+            # Also if the caller of the release does not wait for its end.
             self._releasing.add_done_callback(lambda _: self._gone(self.id))
         await asyncio.shield(self._releasing)
 
@@ -166,7 +166,7 @@ class Trajectory:
 
 @final
 class _SharedCall:
-    """A call that several may wait for; it is ended when the last of them leaves."""
+    """A call with several waiters; it is ended when the last waiter leaves."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
@@ -187,7 +187,7 @@ class _SharedCall:
 
 
 async def _await_end(task: asyncio.Task[Any]) -> None:
-    """Wait for the end of a task that was cancelled, whatever else happens meanwhile."""
+    """Wait for the end of a cancelled task, despite further cancellations."""
     waiting = asyncio.ensure_future(asyncio.wait((task,)))
     while not waiting.done():
         try:
@@ -195,7 +195,7 @@ async def _await_end(task: asyncio.Task[Any]) -> None:
         except asyncio.CancelledError:
             continue
     if not task.cancelled():
-        task.exception()  # seen: the cancellation matters more
+        task.exception()  # mark the exception as retrieved; the cancellation takes precedence
 
 
 def _is_being_cancelled() -> bool:

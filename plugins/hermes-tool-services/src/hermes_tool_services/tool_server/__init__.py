@@ -1,1 +1,1 @@
-"""The tool server: external tools with their secrets, on a port or in the process that needs them."""
+"""The tool server: runs external tools with their secrets, over HTTP or in the calling process."""

@@ -1,4 +1,4 @@
-"""Tools that run in another process: behind the predecessor's tool server, or in the sandboxes of its executor."""
+"""Tools that run in another process: at a tool server, or in the sandboxes of a tool executor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hermes_tools.agent_tools import Tool, ToolCall, ToolResult, ToolSchema, cla
 _TIMEOUT: Final = 120.0
 _MARGIN: Final = 5.0
 _PATIENCE: Final = 600.0
-"""Seconds that a call to an executor may wait for a sandbox; the executor itself says sooner that there is none."""
+"""Seconds that a call to an executor may wait for a sandbox; the executor's own limit is shorter."""
 _ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class ToolServerClient:
-    """Talks to one tool server; made on the event loop that uses it."""
+    """A client of one tool server; create it on the event loop that uses it."""
 
     what: ClassVar[str] = "tool server"
     field: ClassVar[str] = "tool_server"
@@ -31,7 +31,7 @@ class ToolServerClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def tools(self) -> list[RemoteTool]:
-        """Ask what there is; a `ConfigError` where the server does not answer as one."""
+        """List the server's tools; raise `ConfigError` if it does not answer as a tool server."""
         try:
             answer = await self._ask("GET", "/tools", None, _TIMEOUT)
             listed = answer.get("tools", []) if isinstance(answer, Mapping) else answer
@@ -39,14 +39,14 @@ class ToolServerClient:
         except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
             where = redact_address(self._url)
             raise ConfigError(
-                f"{self.field}_url: a {self.what} was wanted at {where}, GET /tools: {_brief(error)}",
-                hint=f"start it, set {self.field}_token, or leave {self.field}_url out",
+                f"{self.field}_url: expected a {self.what} at {where}, got for GET /tools: {_brief(error)}",
+                hint=f"start it, set {self.field}_token, or remove {self.field}_url",
             ) from error
 
     async def execute(self, call: ToolCall, trajectory_id: str, timeout: float = _TIMEOUT, **about: str) -> ToolResult:
-        """Run a tool there; whatever goes wrong is in the result, and nothing is sent twice.
+        """Run a tool on the server; failures are in the result, and no request is repeated.
 
-        `about` is what else the tool may be told: slot_id, container_addr, task_id.
+        `about` is further context for the tool: slot_id, container_addr, task_id.
         """
         tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
         body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": timeout, **about}
@@ -73,10 +73,10 @@ class ToolServerClient:
 
 
 class TrajectoryToolClient(ToolServerClient):
-    """Talks to a tool executor: its tools run in a sandbox of each trajectory, which it opens and closes.
+    """A client of a tool executor, which runs tools in a sandbox per trajectory.
 
-    `timeout` are the seconds of a call that names none. What is the executor's failure and no tool's is raised as
-    `BackendError`, because no model is to blame for it.
+    `timeout` is the timeout in seconds of a call without one. A failure of the executor itself raises `BackendError`,
+    because it is not the model's fault.
     """
 
     what: ClassVar[str] = "tool executor"
@@ -108,7 +108,7 @@ class TrajectoryToolClient(ToolServerClient):
 
 
 class RemoteTool(Tool):
-    """A tool of a tool server, or of a tool executor."""
+    """A tool of a tool server or tool executor."""
 
     def __init__(self, client: ToolServerClient, schema: ToolSchema) -> None:
         self._client = client
@@ -120,7 +120,7 @@ class RemoteTool(Tool):
         return self._schema
 
     async def execute(self, trajectory_id: str = "", **arguments: Any) -> ToolResult:
-        """Run it there."""
+        """Run the tool on the server."""
         return await self._client.execute(ToolCall(self._schema.name, arguments), trajectory_id)
 
 

@@ -1,4 +1,4 @@
-"""`hermes-core tool-server serve`: the external tools of the installed plugins over HTTP, with their secrets here."""
+"""`hermes-core tool-server serve`: serve the external tools of installed plugins, with their secrets, over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ environment:
 
 
 class ToolServerCommand:
-    """The subcommand; nothing of the service is imported before it runs."""
+    """The subcommand; the service is imported only when it runs."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -29,10 +29,14 @@ class ToolServerCommand:
         serve = commands.add_parser("serve", help="listen until interrupted", epilog=_EPILOG)
         serve.formatter_class = argparse.RawDescriptionHelpFormatter
         serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-        serve.add_argument("--port", type=int, default=9002, help="port; 0 takes a free one (default: %(default)s)")
+        serve.add_argument("--port", type=int, default=9002, help="port; 0 takes a free port (default: %(default)s)")
         serve.add_argument("--max-concurrency", type=int, metavar="N", help="calls at a time")
         serve.add_argument(
-            "--default-timeout", type=float, default=120.0, metavar="SECONDS", help="of a call that names none (120)"
+            "--default-timeout",
+            type=float,
+            default=120.0,
+            metavar="SECONDS",
+            help="timeout of a call without one (120)",
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -74,6 +78,6 @@ async def _serve(arguments: argparse.Namespace, token: str | None, max_concurren
 
 def _tell(server: ToolServer) -> None:
     names = ", ".join(spec.name for spec in server.specs)
-    sys.stderr.write(f"tools: {names}\n" if names else "no external tool is installed that can be used here\n")
+    sys.stderr.write(f"tools: {names}\n" if names else "no usable external tool is installed\n")
     for name, why in server.unavailable.items():
-        sys.stderr.write(f"left out: {name}: {why}\n")
+        sys.stderr.write(f"not available: {name}: {why}\n")

@@ -1,4 +1,4 @@
-"""What a model is told of a tool that failed: its kind, and nothing of its text, which is the log's."""
+"""Report a failed tool to the model by the exception's type only; the exception's text goes to the log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _LOG: Final = logging.getLogger("hermes_pool.tools")
 
 
 def report_failure(error: Exception, call: ToolCall, about: Mapping[str, str]) -> str:
-    """Write down what a tool has raised, and return what its caller, a model, may read of it.
+    """Log a tool's exception and return the text for the model.
 
-    The text of an exception may hold whatever the tool holds: tokens, addresses with passwords, paths of this machine.
-    What a model is to read, a tool says in the `error` of its result.
+    The exception's text may contain secrets: tokens, addresses with passwords, paths of this machine. A tool writes
+    errors for the model into the `error` of its result.
     """
     where = about.get("trajectory_id") or "no trajectory"
     _LOG.warning("tool %s failed in call %r of %s", call.name, call.uniq_id, where, exc_info=error)
     kind = type(error.__cause__ if isinstance(error, PluginEscapeError) and error.__cause__ else error).__name__
-    return f"{call.name} failed: {kind} (what it says is in the log of the process that runs the tool)"
+    return f"{call.name} failed: {kind} (its text is in the log of the process that runs the tool)"
 
 
 def discreet(tool: Tool, call: ToolCall, about: Mapping[str, str]) -> Tool:
-    """Return a tool of an environment, as one whose exceptions are told as those of any other."""
+    """Wrap an environment's tool so that its exceptions are reported like those of any other tool."""
     run: Callable[..., Awaitable[Any]] = tool.execute
 
     @functools.wraps(run)
@@ -36,7 +36,7 @@ def discreet(tool: Tool, call: ToolCall, about: Mapping[str, str]) -> Tool:
         try:
             return await run(**arguments)
         except BackendError:
-            raise  # a sandbox that is not to be had is no affair of the model's
+            raise  # a missing sandbox is not the model's fault
         except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
             return ToolResult(success=False, error=report_failure(error, call, about))
 

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the tool server, made of the payloads themselves."""
+"""The OpenAPI description of the tool server, generated from its payloads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hermes_tool_services.wire import ToolResultPayload, ToolServerExecuteReques
 
 _REFUSALS: Final[Mapping[str, str]] = {
     "400": "The body is not JSON.",
-    "401": "There is no token.",
-    "403": "The token is not the service's.",
+    "401": "The token is missing.",
+    "403": "The token is wrong.",
     "413": "The body is too large.",
     "415": "The body is not declared as JSON.",
-    "422": "The body has an unknown field, lacks one, or has one of another type.",
+    "422": "The body has an unknown, missing or mistyped field.",
 }
 
 
 def describe(tools: Iterable[ToolSpec], *, version: str, has_token: bool) -> dict[str, Any]:
-    """Return the document, with the arguments of every tool as a schema of its own."""
+    """Return the document, with a separate schema for the arguments of each tool."""
     schemas: dict[str, Any] = {}
     request = _collect(ToolServerExecuteRequest.model_json_schema(ref_template=_REF), schemas)
     result = _collect(ToolResultPayload.model_json_schema(ref_template=_REF), schemas)
@@ -29,8 +29,8 @@ def describe(tools: Iterable[ToolSpec], *, version: str, has_token: bool) -> dic
         "openapi": "3.1.0",
         "info": {"title": "hermes tool server", "version": version},
         "paths": {
-            "/": {"get": _operation("Say what is here.", {"type": "object"}, is_open=True)},
-            "/health": {"get": _operation("Say that it works.", {"type": "object"}, is_open=True)},
+            "/": {"get": _operation("Describe the service.", {"type": "object"}, is_open=True)},
+            "/health": {"get": _operation("Report that the service works.", {"type": "object"}, is_open=True)},
             "/tools": {"get": _operation("List the tools as OpenAI schemas.", {"type": "object"})},
             "/execute": {"post": _operation("Run a tool.", result, body=request)},
         },

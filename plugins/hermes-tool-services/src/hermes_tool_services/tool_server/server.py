@@ -1,4 +1,4 @@
-"""Runs the tools that act outside the sandbox and hold secrets: on a port, or in the process that needs them."""
+"""Run tools that act outside the sandbox and hold secrets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Run = Callable[[ToolCall, Mapping[str, str]], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Served:
-    """A tool, and how it is run."""
+    """A served tool and the function that runs it."""
 
     spec: ToolSpec
     run: Run
@@ -48,16 +48,16 @@ class _Served:
 
 @final
 class ToolServer:
-    """Runs external tools, a limited number at a time, each within its timeout.
+    """Runs external tools with a limit on concurrency and a timeout for each call.
 
-    A tool is told `trajectory_id`, `slot_id`, `container_addr` and `task_id` as far as its function names them, and
-    never those that a model made up.
+    A tool gets `trajectory_id`, `slot_id`, `container_addr` and `task_id` if its function has such parameters, and
+    never values that a model made up.
 
     Args:
-        registry: The plugins, of which all external tools that can be used here are served.
-        tools: An environment's own tools; of these, too, the external ones are served.
-        max_concurrency: Calls that run at a time.
-        default_timeout_s: Seconds of a call that names none.
+        registry: The plugins; all their usable external tools are served.
+        tools: An environment's own tools; the external ones among them are served too.
+        max_concurrency: Maximum number of concurrent calls.
+        default_timeout_s: Timeout in seconds of a call without one.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class ToolServer:
         default_timeout_s: float = DEFAULT_TIMEOUT,
     ) -> None:
         if max_concurrency < 1:
-            raise ConfigError(f"max_concurrency must be at least 1, found {max_concurrency}")
+            raise ConfigError(f"expected max_concurrency to be at least 1, got {max_concurrency}")
         self.stats = CallStats()
         self.max_concurrency = max_concurrency
         self.unavailable: dict[str, str] = {}
-        """External tools that are installed and cannot be used here, and why."""
+        """Installed external tools that cannot be used here, with the reason."""
         self.running = 0
         self._default = min(LONGEST, default_timeout_s)
         self._places = asyncio.Semaphore(max_concurrency)
         self._runtime = Runtime(registry)
-        # One tool may take every place: the threads' own limit is half of them for each.
+        # One tool may take all workers; the limit of abandoned threads is half of them per tool.
         self._workers = WorkerThreads(2 * max_concurrency)
         self._threads = ToolThreads(self._workers, most=max_concurrency)
         self._served = {tool.spec.name: tool for tool in [*self._of_registry(registry), *self._of_environment(tools)]}
@@ -90,15 +90,15 @@ class ToolServer:
 
     @property
     def left_threads(self) -> dict[str, int]:
-        """How many threads of each synchronous tool go on after their time; with `max_concurrency` it is refused."""
+        """Threads of each synchronous tool that still run after their timeout; at `max_concurrency` it is refused."""
         return self._threads.left
 
     async def execute(
         self, call: ToolCall, trajectory_id: str = "", timeout: float | None = None, **about: str
     ) -> ToolResult:
-        """Run a tool; what goes wrong is in the result.
+        """Run a tool; failures are in the result.
 
-        `timeout` (1 … 600 seconds, the server's default if None) bounds the wait for a place, too.
+        `timeout` (1 … 600 seconds, the server's default if None) includes the wait for a free worker.
         """
         began = time.perf_counter()
         is_error = True
@@ -131,7 +131,7 @@ class ToolServer:
             return _failure(f"{busy}; {call.name} was not run", timeout=True)
 
     async def aclose(self) -> None:
-        """Let the worker threads go; calls that run are their callers' to cancel."""
+        """Release the worker threads; callers cancel their own running calls."""
         self._workers.close()
         await self._runtime.aclose()
 
@@ -171,7 +171,7 @@ class ToolServer:
             except Exception as error:  # noqa: BLE001 - the plugin boundary: that it failed is the model's to know
                 return _failure(report_failure(error, call, about))
             if not isinstance(answer, contract.ToolResult):
-                return _failure(f"tool {spec.name!r} returned {type(answer).__name__}, wanted ToolResult")
+                return _failure(f"expected tool {spec.name!r} to return ToolResult, got {type(answer).__name__}")
             result = parse_result(answer.content)
             why = result.error or answer.error
             return ToolResult(result.success and why is None, result.output, why, result.metadata)
@@ -204,7 +204,7 @@ class ToolServer:
             except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
                 return _failure(report_failure(error, call, about))
             if not isinstance(answer, ToolResult):
-                return _failure(f"tool {call.name!r} returned {type(answer).__name__}, wanted ToolResult")
+                return _failure(f"expected tool {call.name!r} to return ToolResult, got {type(answer).__name__}")
             return answer
 
         return run
@@ -219,7 +219,7 @@ class ToolServer:
 
 
 def _caller_arguments(function: Callable[..., Any], about: Mapping[str, str]) -> dict[str, str]:
-    """Return of what is known of the caller that which a function's signature names."""
+    """Return the facts about the caller that a function has parameters for."""
     parameters = inspect.signature(function).parameters
     return {name: about[name] for name in _ABOUT if name in parameters and name in about}
 

@@ -1,4 +1,4 @@
-"""The tool server on a port: the predecessor's routes."""
+"""The tool server over HTTP, with hermes-agent's routes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME: Final = "hermes tool server"
 
 @final
 class ToolServerService:
-    """Answers for one tool server, which it does not own."""
+    """Serves one tool server, which it does not own."""
 
     def __init__(self, server: ToolServer, *, token: str | None = None) -> None:
         self._server = server

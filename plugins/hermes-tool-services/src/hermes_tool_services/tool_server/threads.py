@@ -1,4 +1,4 @@
-"""Threads for synchronous tools, with a bound on those that nobody can end any more."""
+"""Threads for synchronous tools, with a limit on abandoned ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class ToolStuckError(HermesError):
-    """So many calls of one tool go on after their time that it is given no further thread."""
+    """Too many timed-out calls of one tool still run, so it gets no further thread."""
 
 
 @final
 class ToolThreads:
     """Runs synchronous tools in worker threads.
 
-    A thread cannot be ended: one whose caller has left goes on until the tool returns. Each tool may have `most` such
-    threads; with them it is refused, until one returns.
+    A thread cannot be ended: after its caller leaves, it runs until the tool returns. Each tool may have `most` such
+    threads; beyond that its calls are refused until one returns.
     """
 
     def __init__(self, workers: WorkerThreads, *, most: int) -> None:
@@ -34,21 +34,21 @@ class ToolThreads:
 
     @property
     def left(self) -> dict[str, int]:
-        """How many threads of each tool go on although nobody waits for them."""
+        """The number of abandoned threads that still run, by tool."""
         with self._lock:
             return {name: count for name, count in self._left.items() if count}
 
     async def run(self, name: str, key: str, function: Callable[[], T]) -> T:
-        """Run a function in a thread; `key` is whose threads it counts among, as of all tools of one target.
+        """Run a function in a thread; threads are counted per `key`, for example all tools of one target.
 
         Raises:
-            ToolStuckError: Too many earlier calls of this tool go on.
+            ToolStuckError: Too many earlier calls of this tool still run.
         """
         count = self.left.get(name, 0)
         if count >= self._most:
             raise ToolStuckError(
                 f"{name} was not run: {count} of its calls timed out and still run in their threads",
-                hint="the tool needs a timeout of its own; restarting the tool server ends them",
+                hint="give the tool its own timeout; restarting the tool server ends the threads",
             )
         call = _Call(self, name, function)
         try:
@@ -58,13 +58,13 @@ class ToolThreads:
             raise
 
     def count(self, name: str, change: int) -> None:
-        """Note that a thread was left to itself, or has come back after all."""
+        """Count a thread that was abandoned, or that returned later."""
         with self._lock:
             self._left[name] += change
 
 
 class _Call(Generic[T]):
-    """One call; the lock decides between a tool that returns and a caller that leaves."""
+    """One call; the lock settles the race between a tool that returns and a caller that leaves."""
 
     def __init__(self, owner: ToolThreads, name: str, function: Callable[[], T]) -> None:
         self._owner = owner
