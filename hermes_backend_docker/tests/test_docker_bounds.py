@@ -176,7 +176,7 @@ async def test_what_has_forked_as_often_as_it_may_goes_with_its_sandbox(
         assert (await other.exec("echo on")).output == "on\n"
 
 
-async def test_slots_whose_users_other_containers_have_too_are_bound_together(
+async def test_slots_whose_users_other_containers_have_too_share_one_limit(
     backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = dataclasses.replace(await backend.engine.facts(), few_users=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-# What several test modules share; importlib mode puts no test folder on the path by itself.
+# Shared by several test modules; importlib mode does not put test folders on the path.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from nomad_backends import Backends
@@ -19,16 +19,16 @@ from hermes_backend_nomad.backend import NomadBackend
 
 @pytest.fixture(scope="session")
 def standin_process() -> Iterator[StandIn]:
-    """A stand-in for Nomad that all tests share; one after the other."""
+    """A stand-in for Nomad, shared by all tests, one at a time."""
     if os.geteuid() != 0:
-        pytest.skip("the stand-in for Nomad joins the namespaces of its containers, which takes root")
+        pytest.skip("the stand-in for Nomad joins the namespaces of its containers, which needs root")
     with StandIn() as standin:
         yield standin
 
 
 @pytest.fixture
 def standin(standin_process: StandIn) -> Iterator[StandIn]:
-    """The stand-in without faults; afterwards it must have understood everything and have no job left."""
+    """The stand-in without faults; afterwards it must have no unknown requests and no jobs."""
     standin_process.faults()
     yield standin_process
     standin_process.faults()

@@ -1,4 +1,4 @@
-"""How many processes a container and each of its slots may have, and what becomes of those who want more."""
+"""Process limits of a container and its slots, and commands that exceed them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ask(isolation: IsolationLevel = "container+slot", pids: int | None = None) 
 
 
 def _bounds(standin: StandIn) -> list[int]:
-    """Return what Nomad has been told for each container."""
+    """Return the registered config of each container."""
     groups = [group for job in standin.tell("jobs").values() for group in job["TaskGroups"]]
     return [group["Tasks"][0]["Config"]["pids_limit"] for group in groups]
 
@@ -93,7 +93,7 @@ async def test_what_has_forked_as_often_as_it_may_goes_with_its_slot(backends: B
         assert {line.split()[1] for line in left.output.splitlines()} <= {"0", uid}
 
 
-async def test_slots_whose_users_other_containers_have_too_are_bound_together(
+async def test_slots_whose_users_other_containers_have_too_share_one_limit(
     standin: StandIn, backends: Backends
 ) -> None:
     backend = backends(first_uid=20_000, slots_per_container=3)

@@ -1,4 +1,4 @@
-"""The backend passes the suite of all backends, on the stand-in and, where there is one, on a real Nomad."""
+"""The backend passes the backend suite, on the stand-in and, if available, on a real Nomad."""
 
 from __future__ import annotations
 

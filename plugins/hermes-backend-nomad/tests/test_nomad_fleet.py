@@ -1,4 +1,4 @@
-"""The groups of a job: what is asked for together is registered together, and every failure leaves it as it was."""
+"""The groups of a job: concurrent changes are registered together, and every failure leaves the job unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_backend_nomad.fleet import Fleet
 
 
 class _Nomad:
-    """Runs every group at once, and notes what it was told."""
+    """Runs every group at once and records its registrations."""
 
     def __init__(self) -> None:
         self.registered: list[list[str]] = []
@@ -157,13 +157,13 @@ async def test_a_container_that_does_not_run_in_time_is_taken_out(fleet: Fleet, 
     first = await _start(fleet)
     nomad.status = "pending"
     fleet._start_timeout = 0.3
-    with pytest.raises(ContainerStartError, match=r"sandbox-2 of job job does not run after 0\.3 s"):
+    with pytest.raises(ContainerStartError, match=r"sandbox-2 of job job did not start within 0\.3 s"):
         await _start(fleet)
     assert nomad.registered[-1] == [first]
 
 
 async def test_many_that_start_together_are_looked_at_together(fleet: Fleet, nomad: _Nomad) -> None:
-    """Each asked for itself, and got the allocations of all: hundreds of requests a second."""
+    """Each start polled by itself and got the allocations of all: hundreds of requests a second."""
     nomad.status = "pending"
     starts = [asyncio.create_task(fleet.start({"Name": f"g{number}"}, image="i")) for number in range(200)]
     while nomad.looks < 5:
@@ -187,10 +187,10 @@ async def test_who_starts_while_others_are_looked_at_is_looked_at_too(fleet: Fle
     assert await asyncio.gather(first, second)
 
 
-async def test_one_question_that_fails_is_no_failed_start(
+async def test_one_failed_query_is_not_a_failed_start(
     fleet: Fleet, nomad: _Nomad, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that were starting failed, and the pool took that for so many failures in a row."""
+    """All starting groups failed, and the pool counted each as a failure in a row."""
     monkeypatch.setattr("hermes_backend_nomad.fleet._SLOWEST_LOOK", 0)
     nomad.status = "pending"
     starts = [asyncio.create_task(_start(fleet)) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""What goes wrong beside a sandbox does not reach it, and what falls silent is named in time."""
+"""Failures outside a sandbox do not affect it, and a silent peer is reported in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _allocation(sandbox: Sandbox) -> str:
         ({"token": "another"}, "403 Permission denied", "NOMAD_TOKEN"),
         ({"node_memory": 100}, r"cannot place sandbox-\d+ .* too little memory", "options cpu and memory"),
         ({"missing_images": ["hermes:1"]}, "image hermes:1 cannot be pulled", "auth"),
-        ({"restart_loop": True}, "has been started too often", "nomad alloc logs"),
+        ({"restart_loop": True}, "was restarted too often", "nomad alloc logs"),
         ({"unknown_key": "pids_limit"}, 'No argument or block type is named "pids_limit"', "docker_config"),
         ({"exec_status": 500}, "refuses exec in allocation", None),
     ],
@@ -58,7 +58,7 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
         assert hint is None or hint in (caught.value.hint or "")
         assert (await running.exec("echo on")).output == "on\n"
         standin.faults()
-        # Mended, it goes on by itself.
+        # After the repair it continues by itself.
         async with await asyncio.wait_for(waiting, 120) as second:
             assert (await second.exec("echo second")).output == "second\n"
     await backend.aclose()
@@ -77,11 +77,11 @@ async def test_a_nomad_that_stops_answering_is_said_at_its_time_and_those_that_r
         waiting = asyncio.ensure_future(backend.open(SLOT))
         assert await eventually(lambda: pool.stats().last_failure is not None, seconds=60)
         pool.options.acquire_timeout = 0.2
-        with pytest.raises(HermesError, match=r"Nomad at \S+ has not answered \w+ /v1/\S+ within 2 s") as caught:
+        with pytest.raises(HermesError, match=r"Nomad at \S+ did not answer \w+ /v1/\S+ within 2 s") as caught:
             async with asyncio.timeout(60):
                 await backend.open(SLOT)
         assert "nomad server members" in (caught.value.hint or "")
-        # Its connection stays, whatever the servers do.
+        # Its connection survives every change of the servers.
         assert (await running.exec("echo on")).output == "on\n"
         standin.faults()
         backend.api._timeout = pool.options.acquire_timeout = 60.0
@@ -102,7 +102,7 @@ async def test_a_server_whose_clock_is_a_day_off_changes_nothing(
     async with await backend.open(SLOT) as first, await backend.open(SLOT) as second:
         (job, *_) = standin.tell("jobs").values()
         assert abs(job["SubmitTime"] / 1e9 - time.time()) > 80_000
-        # Leases are by the clock of whoever holds them, and whose a job is says its owner, not its age.
+        # Leases use the holder's clock, and a job is judged by its owner, not its age.
         leases = LeaseBook(backends.leases).read()[0]
         assert len(leases) == 3
         assert not any(lease.is_overdue for lease in leases)
@@ -136,7 +136,7 @@ async def test_a_stream_that_falls_silent_is_given_up_in_time_with_its_allocatio
         assert f"of Nomad at {standin.address}" in str(caught.value)
         standin.faults()
         assert (await healthy.exec("echo on")).output == "on\n"
-        # The next one is elsewhere: that container takes nobody new.
+        # The next sandbox is elsewhere: that container accepts no new one.
         async with await backend.open(SLOT) as fresh:
             assert _allocation(fresh) != _allocation(lost)
     await lost.aclose()
@@ -154,7 +154,7 @@ async def test_an_agent_that_does_not_answer_at_its_start_is_named_with_its_allo
     assert LeaseBook(backends.leases).read() == ([], [])
 
 
-async def test_two_callers_of_one_job_name_have_a_job_each_and_neither_ends_the_others(
+async def test_two_callers_of_one_job_name_have_separate_jobs_and_neither_ends_the_others(
     standin: StandIn, backends: Backends
 ) -> None:
     callers = [backends(purge_job_on_start=True, slots_per_container=1) for _ in range(2)]
@@ -211,9 +211,7 @@ async def test_a_job_that_somebody_else_has_changed_is_put_back_with_the_next_co
         ("DELETE", "/v1/job/x?purge=true&global=true", None),
     ],
 )
-async def test_the_stand_in_fails_on_what_it_was_never_asked(
-    standin: StandIn, method: str, path: str, body: Any
-) -> None:
+async def test_the_stand_in_fails_on_unknown_requests(standin: StandIn, method: str, path: str, body: Any) -> None:
     async with (
         aiohttp.ClientSession() as session,
         session.request(method, standin.address + path, data=None if body is None else json.dumps(body)) as answer,

@@ -61,7 +61,7 @@ async def test_a_job_has_a_group_for_each_container_and_goes_with_the_last(
     async def one_left() -> bool:
         return [group["Name"] for group in standin.tell("jobs")[name]["TaskGroups"]] == ["sandbox-2"]
 
-    # Exactly the one that nobody uses has ended: the other's sandbox goes on.
+    # Only the idle container has ended: the sandbox in the other one continues.
     assert await eventually(one_left, seconds=60)
     assert [found["ID"] for found in standin.running()] == [_allocation(third)]
     assert (await third.exec("echo still")).output == "still\n"
@@ -76,7 +76,7 @@ async def test_a_job_has_a_group_for_each_container_and_goes_with_the_last(
         assert (await fourth.exec("echo again")).output == "again\n"
 
 
-async def test_slots_of_a_container_have_users_of_their_own_and_nobody_has_a_server_to_call(
+async def test_slots_of_a_container_have_separate_users_and_no_server_to_call(
     backend: NomadBackend,
 ) -> None:
     async with await backend.open(SLOT) as one, await backend.open(SLOT) as other:
@@ -144,9 +144,9 @@ async def test_what_cannot_be_enforced_is_refused_before_anything_starts(standin
             await backends().open(spec)
     singular = backends(driver="singularity", singularity_image="/images/x.sif")
     for said, spec in {
-        "all be one user": SandboxSpec(isolation="container+slot"),
-        "raw_exec enforces no memory_mb": SandboxSpec(isolation="container", memory_mb=64),
-        "runs one image for all": SandboxSpec(isolation="container", image="debian:12"),
+        "all have the same user": SandboxSpec(isolation="container+slot"),
+        "raw_exec does not enforce memory_mb": SandboxSpec(isolation="container", memory_mb=64),
+        "has one for all sandboxes": SandboxSpec(isolation="container", image="debian:12"),
     }.items():
         with pytest.raises(SandboxRefusedError, match=said):
             await singular.open(spec)
@@ -185,7 +185,7 @@ async def test_a_job_that_is_kept_in_the_list_is_stopped_all_the_same(standin: S
 
 @pytest.fixture
 def killed(standin: StandIn, tmp_path: Path) -> str:
-    """The id of a run whose process was killed; its leases are below tmp_path."""
+    """The id of a run with a killed process; its leases are below tmp_path."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     command = [sys.executable, "-c", _CALLER, standin.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as caller:
@@ -202,7 +202,7 @@ def _book(tmp_path: Path) -> LeaseBook:
 
 
 def _gc(tmp_path: Path) -> None:
-    # What dead owners have left in the machine's own folder of temporary files is not the test's to remove.
+    # The test must not remove leftovers in the machine's own temporary folder.
     (tmp_path / "tmp").mkdir()
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
     command = [sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc"]
@@ -229,17 +229,17 @@ async def test_what_a_killed_caller_leaves_is_found_without_its_leases(
 ) -> None:
     living = backends()
     async with await living.open(SLOT) as sandbox:
-        # Whatever its job was called.
+        # For any name of its job.
         assert await backends(sandbox_job_id="another").sweep(remove=False) == [killed]
         assert len(standin.tell("jobs")) == 2
         assert await living.sweep() == [killed]
-        # Another one's, whose owner lives, is left alone.
+        # A job with a living owner stays.
         assert list(standin.tell("jobs")) == [f"atropos-sandbox-agent-env-{living.run_id}"]
         assert (await sandbox.exec("echo alive")).output == "alive\n"
 
 
 @pytest.mark.slow
-async def test_the_jobs_of_dead_owners_are_purged_at_the_start_if_that_is_wanted(
+async def test_the_jobs_of_dead_owners_are_purged_at_the_start_on_request(
     standin: StandIn, backends: Backends, killed: str
 ) -> None:
     async with await backends().open(SLOT):
@@ -259,14 +259,14 @@ async def test_a_job_that_others_use_is_not_purged_for_the_sake_of_one(backends:
             await backends().reclaim(backend.handle(SLOT, sandbox.id))
         assert f"sandboxes kill {backend.run_id}" in (caught.value.hint or "")
         assert (await other.exec("echo alive")).output == "alive\n"
-        # Who kills the run itself has all of it.
+        # Killing the run itself ends all of it.
         (job,) = [lease for lease in LeaseBook(backends.leases).read()[0] if lease.sandbox_id == backend.run_id]
         await backends().reclaim(job.handle)
         with pytest.raises(SandboxLostError):
             await other.exec("echo dead")
 
 
-async def test_a_job_that_cannot_be_purged_keeps_nobody_from_purging_the_others(
+async def test_a_job_that_cannot_be_purged_does_not_prevent_purging_the_others(
     monkeypatch: pytest.MonkeyPatch, backends: Backends
 ) -> None:
     backend = backends()
@@ -289,14 +289,14 @@ async def test_a_job_that_cannot_be_purged_keeps_nobody_from_purging_the_others(
 
 async def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(backends: Backends) -> None:
     handle = {"sandbox_id": "x", "job": "j-0123456789abcdef", "address": "http://elsewhere:4646"}
-    with pytest.raises(BackendError, match="is on the Nomad at http://elsewhere:4646") as caught:
+    with pytest.raises(BackendError, match="expected the Nomad at http://elsewhere:4646") as caught:
         await backends().reclaim(handle)
     assert "NOMAD_ADDR=http://elsewhere:4646" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("variable", "word"), [("NOMAD_NAMESPACE", "apps"), ("NOMAD_REGION", "north")])
 @pytest.mark.parametrize("then", ["set", "silent"])
-async def test_a_job_of_another_namespace_or_region_is_not_taken_for_gone(
+async def test_a_job_of_another_namespace_or_region_is_not_taken_for_ended(
     monkeypatch: pytest.MonkeyPatch, backends: Backends, variable: str, word: str, then: str
 ) -> None:
     was_set = then == "set"
@@ -307,7 +307,7 @@ async def test_a_job_of_another_namespace_or_region_is_not_taken_for_gone(
     monkeypatch.delenv(variable, raising=False)
     if not was_set:
         monkeypatch.setenv(variable, word)
-    with pytest.raises(BackendError, match=f"of Nomad, found '{'' if was_set else word}|default'") as caught:
+    with pytest.raises(BackendError, match=f"of Nomad for job .*, got '{'' if was_set else word}|default'") as caught:
         await backends(nomad_address=None).reclaim(handle)
     assert f"{variable}={word if was_set else ''}" in (caught.value.hint or "")
 

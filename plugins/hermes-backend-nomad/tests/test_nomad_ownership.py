@@ -48,7 +48,7 @@ def test_only_an_owner_that_is_known_to_be_dead_has_abandoned_its_job(machine, c
 
 
 @pytest.mark.parametrize("changes", [{}, EARLIER])
-def test_meta_data_of_earlier_releases_name_no_machine(machine, changes):
+def test_metadata_of_earlier_releases_name_no_machine(machine, changes):
     machine("m1")
     written = job(owner_start=1, **changes)
     del written["Meta"]["hermes_machine_id"]

@@ -1,4 +1,4 @@
-"""What the recorded answers of a real Nomad are read as."""
+"""Explanations read from the recorded answers of a real Nomad."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STOPPED, _RESCHEDULED, _OLDEST = RECORDED["allocations_after"]["body"]
 _EVALUATIONS = RECORDED["job_evaluations_unplaceable"]["body"]
 
 
-def test_failed_allocations_of_older_days_are_of_no_concern() -> None:
+def test_old_failed_allocations_do_not_matter() -> None:
     every = [_STOPPED, _OLDEST, _RUNNING, _RESCHEDULED]
     assert newest(every, "g") is _RUNNING
     assert newest(every, "another") is None
@@ -60,10 +60,10 @@ def test_one_that_was_preempted_names_the_one_that_took_its_place() -> None:
     assert ending({**_STOPPED, "PreemptedByAllocation": "1234"}).startswith("preempted by allocation 1234")
 
 
-def test_what_cannot_be_placed_is_told_by_the_evaluations_since_it_was_asked_for() -> None:
+def test_a_failed_placement_is_read_from_the_evaluations_since_its_registration() -> None:
     error = placement_error(_EVALUATIONS, "g", 233)
     assert isinstance(error, PlacementError)
-    assert "Nomad cannot place g of job bad: too little cpu on 1 node(s) (1 looked at; there are dc1: 1)" in str(error)
+    assert "Nomad cannot place g of job bad: too little cpu on 1 node(s) (1 evaluated; available: dc1: 1)" in str(error)
     assert placement_error(_EVALUATIONS, "g", 235) is None
     assert placement_error(_EVALUATIONS, "another", 233) is None
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_placed_is_told_by_the_evaluations_since_it_was_asked_for
     [
         (
             {"DimensionExhausted": None, "NodesEvaluated": 0, "NodesAvailable": {"dc1": 0}},
-            "no node is eligible (0 look",
+            "no node is eligible (0 eval",
         ),
         (
             {"DimensionExhausted": None, "ConstraintFiltered": {"missing drivers": 2}},

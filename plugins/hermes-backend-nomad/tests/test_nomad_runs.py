@@ -1,4 +1,4 @@
-"""Whole runs on the stand-in, by the command line and by the options of an old environment's config."""
+"""Whole runs on the stand-in, with the command line and with an old environment's config."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_field_of_an_old_config_is_an_option_with_the_same_default(field: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"nomad_address": "nomad:4646"}, "nomad_address is http://HOST:PORT"),
+        ({"nomad_address": "nomad:4646"}, "expected http://HOST:PORT"),
         ({"min_containers": 3, "max_containers": 2}, "min_containers 3 is above max_containers 2"),
         ({"driver": "singularity"}, "singularity_image go together"),
         ({"singularity_image": "/x.sif"}, "singularity_image go together"),
@@ -79,7 +79,7 @@ def test_options_that_cannot_work_are_refused_with_the_reason(options: dict[str,
         ({"driver": "singularity", "singularity_image": "/images/small.sif"}, "container"),
     ],
 )
-async def test_an_old_config_opens_sandboxes_as_it_stands(
+async def test_an_old_config_opens_sandboxes_unchanged(
     standin: StandIn, backends: Backends, fields: dict[str, Any], isolation: str
 ) -> None:
     old = AgentEnvConfig(
@@ -127,7 +127,7 @@ def test_a_container_that_is_evicted_costs_a_run_its_own_rollouts_only_and_those
         json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [rollout["reward"] for rollout in rollouts] == [1.0] * 6
-    # Two slots were in that container; whoever was not in one of them has lost nothing.
+    # Two slots were in that container; all others lost nothing.
     attempts = [rollout["attempt"] for rollout in rollouts]
     assert attempts.count(1) >= 4
     assert max(attempts) <= 2

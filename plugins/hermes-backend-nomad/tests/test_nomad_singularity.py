@@ -21,7 +21,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 async def test_a_sandbox_runs_in_an_image_by_raw_exec(standin: StandIn, backends: Backends) -> None:
-    # No level is asked for: what there is without users of their own.
+    # No level is requested: the default without separate users.
     async with await backends(**_OPTIONS).open(SandboxSpec(network="none")) as sandbox:
         assert (sandbox.provenance["isolation"], sandbox.provenance["driver"]) == ("container", "singularity")
         ((group,),) = [job["TaskGroups"] for job in standin.tell("jobs").values()]

@@ -1,4 +1,4 @@
-"""The stand-in's answers have the shape of a real Nomad's, and it says so when it is asked for something unknown."""
+"""The stand-in's answers have the shape of a real Nomad's, and it reports unknown requests."""
 
 from __future__ import annotations
 

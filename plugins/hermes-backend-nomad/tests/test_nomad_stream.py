@@ -112,7 +112,7 @@ async def test_who_writes_waits_for_one_who_does_not_read() -> None:
         assert await eventually(all_there, seconds=60)
 
 
-async def test_what_nobody_reads_is_not_taken_from_the_connection() -> None:
+async def test_unread_data_stays_in_the_connection() -> None:
     sent = 0
 
     async def serve(websocket: web.WebSocketResponse) -> None:
@@ -171,9 +171,9 @@ async def test_a_window_gathers_what_is_written() -> None:
 @pytest.mark.parametrize(
     ("frames", "said"),
     [
-        (["no json"], "a frame that is none of alloc exec's"),
-        (["[1]"], "a frame that is none of alloc exec's"),
-        ([json.dumps({"stdout": {"data": "*"}})], "a frame that is none of alloc exec's"),
+        (["no json"], "expected a frame of alloc exec from Nomad"),
+        (["[1]"], "expected a frame of alloc exec from Nomad"),
+        ([json.dumps({"stdout": {"data": "*"}})], "expected a frame of alloc exec from Nomad"),
         ([json.dumps({"exited": True, "result": {"exit_code": 3}})], "it ended with exit code 3"),
         (
             [_output(b"Traceback: no", "stderr"), json.dumps({"exited": True, "result": {"exit_code": 1}})],
@@ -182,7 +182,7 @@ async def test_a_window_gathers_what_is_written() -> None:
         ([], "closed with code 1000"),
     ],
 )
-async def test_an_end_that_is_none_says_what_it_was(frames: list[str], said: str) -> None:
+async def test_an_abnormal_end_reports_its_reason(frames: list[str], said: str) -> None:
     async def serve(websocket: web.WebSocketResponse) -> None:
         for frame in frames:
             await websocket.send_str(frame)
@@ -191,7 +191,7 @@ async def test_an_end_that_is_none_says_what_it_was(frames: list[str], said: str
     async with _stream(serve) as stream:
         with pytest.raises(ConnectionAbortedError, match=said):
             await asyncio.wait_for(stream.reader.readexactly(1), 60)
-        # Nobody has to wait for room that nobody will make.
+        # No writer waits for room that will never come.
         stream.write(bytes(1 << 20))
         with pytest.raises(ConnectionResetError):
             await asyncio.wait_for(stream.drain(), 60)

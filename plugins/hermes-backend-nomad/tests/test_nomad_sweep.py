@@ -1,4 +1,4 @@
-"""What a slot leaves in its container goes with it, but for what is in volumes."""
+"""A slot's leftovers in its container are removed with it, except files in volumes."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# What several test modules share; importlib mode puts no test folder on the path by itself.
+# Shared by several test modules; importlib mode does not put test folders on the path.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from sshd_server import SshServer

@@ -23,7 +23,7 @@ def groups_of(sandbox):
 
 @pytest.fixture(params=[1, 4], ids=["alone", "shared"])
 async def backend(own_sshd, tmp_path, request):
-    """A backend whose sandboxes have an agent each, or one together."""
+    """A backend with one agent per sandbox, or one for all."""
     backend = SshBackend(SshOptions(**own_sshd.options, slots_per_agent=request.param, pids=40))
     backend.lease_dir = tmp_path / "leases"
     yield backend

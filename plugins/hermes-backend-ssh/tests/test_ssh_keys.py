@@ -22,7 +22,7 @@ def key_file(folder, mode):
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o677, 0o777])
 def test_a_key_that_others_can_get_at_is_refused_with_the_command_that_mends_it(tmp_path, mode):
     path = key_file(tmp_path, mode)
-    with pytest.raises(SandboxRefusedError, match=f"is open to others \\(mode {mode:04o}\\)") as caught:
+    with pytest.raises(SandboxRefusedError, match=f"is accessible to other users \\(mode {mode:04o}\\)") as caught:
         list(candidate_keys(Login(host="h", key=path)))
     assert f"chmod 600 {path}" in caught.value.hint
 
@@ -38,14 +38,14 @@ def test_a_key_of_its_owner_alone_is_used(tmp_path, mode):
 def test_a_link_is_judged_by_the_key_that_it_names(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(key_file(tmp_path, 0o644))
-    with pytest.raises(SandboxRefusedError, match="open to others"):
+    with pytest.raises(SandboxRefusedError, match="accessible to other users"):
         list(candidate_keys(Login(host="h", key=link)))
 
 
-def test_an_open_key_in_the_usual_place_is_left_out_and_the_reason_told(tmp_path, monkeypatch):
+def test_an_open_key_in_the_usual_place_is_skipped_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     (tmp_path / ".ssh").mkdir()
     key_file(tmp_path / ".ssh", 0o644)
     ((words, key),) = candidate_keys(Login(host="h", agent=False))
     assert key is None
-    assert "open to others" in words
+    assert "accessible to other users" in words

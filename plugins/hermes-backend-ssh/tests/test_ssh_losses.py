@@ -26,7 +26,7 @@ pytestmark = pytest.mark.component("sshd")
 
 @pytest.fixture
 def machine(own_sshd, tmp_path):
-    """Make a backend whose sandboxes lie in a directory of the test's own."""
+    """Create a backend with its sandboxes in a directory of the test."""
 
     def make(**options):
         root = tmp_path / "root"
@@ -115,7 +115,7 @@ async def test_a_machine_that_stops_answering_is_lost_after_the_patience(own_ssh
     own_sshd.signal_sessions(signal.SIGSTOP)
     with pytest.raises(SandboxLostError, match="silent"):
         await asyncio.wait_for(sandbox.exec("echo hi"), 60)
-    # What answers again in the end is cleaned up; the stopped session is no reason to hang.
+    # The session that answers again is cleaned up; the stopped one must not make it hang.
     await asyncio.wait_for(sandbox.aclose(), 60)
     assert list((tmp_path / "root").iterdir()) == []
     own_sshd.signal_sessions(signal.SIGCONT)
@@ -170,7 +170,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_killed_caller_leaves_no_process_and_reclaim_the_rest(machine, tmp_path):
+async def test_a_killed_caller_leaves_no_process_and_reclaim_removes_the_rest(machine, tmp_path):
     token = sleep_token()
     backend = machine()
     options = backend.options.model_dump_json(exclude={"password", "passphrase"})
@@ -180,12 +180,12 @@ async def test_a_killed_caller_leaves_no_process_and_reclaim_the_rest(machine, t
     assert await asyncio.to_thread(caller.stdout.readline) == b"begun\n"
     caller.kill()
     caller.communicate()
-    # Its connection has gone, so the agent ends, and ends everything, by itself.
+    # Its connection is closed, so the agent ends everything by itself.
     assert await eventually(lambda: processes_here(token) == [])
     book = LeaseBook(tmp_path / "leases")
     (lease,), _ = book.read()
     assert lease.owner() == "dead"
-    # What was started there since and carries the mark goes with the directory.
+    # Processes with the mark that were started later end with the directory.
     survivor = subprocess.Popen(
         ["sleep", token], env={"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
     )

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.component("sshd")
 
 @pytest.fixture
 async def backend(own_sshd, tmp_path):
-    """A backend whose sandboxes lie in a directory of the test's own."""
+    """A backend with its sandboxes in a directory of the test."""
     root = tmp_path / "root"
     root.mkdir()
     backend = SshBackend(SshOptions(**own_sshd.options, root_dir=str(root)))
@@ -30,7 +30,7 @@ async def backend(own_sshd, tmp_path):
 
 
 async def test_sixty_four_sandboxes_share_one_connection(own_sshd, backend):
-    # More than sshd's MaxSessions (10) at the same time, each with state of its own.
+    # More than sshd's MaxSessions (10) at the same time, each with separate state.
     sandboxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(64)))
     assert len(own_sshd.agents()) == 1
 
@@ -138,7 +138,7 @@ async def test_an_allowlist_lets_through_what_is_listed(own_sshd, tmp_path):
         port = server.sockets[0].getsockname()[1]
         spec = SandboxSpec(isolation="bwrap", network="allowlist", allow_hosts=(f"127.0.0.1:{port}@private",))
         async with await backend.open(spec) as sandbox:
-            # Loopback is the sandbox's own, so its own programs are asked for it without the proxy.
+            # Loopback belongs to the sandbox, so its own programs are reached without the proxy.
             await sandbox.exec("unset no_proxy NO_PROXY")
             assert (await sandbox.exec(FETCH + f"http://127.0.0.1:{port}/")).output == "reached\n"
             assert (await sandbox.exec(FETCH + "http://127.0.0.1:9/ 2>&1")).output.endswith(

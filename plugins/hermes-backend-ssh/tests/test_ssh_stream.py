@@ -1,4 +1,4 @@
-"""A channel as a stream: nothing piles up on either side, and it ends when it is told to."""
+"""A channel as a stream: bounded buffers on both sides, and it ends on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ while left:
     left -= os.write(1, bytes(min(left, 65536)))
     with open(sys.argv[2] + ".new", "w") as file:
         file.write(str(left))
-    os.rename(sys.argv[2] + ".new", sys.argv[2])  # whoever looks finds the whole number
+    os.rename(sys.argv[2] + ".new", sys.argv[2])  # atomic, so a reader finds the whole number
 """
 
 
@@ -58,7 +58,7 @@ def rests(server, look):
     return condition
 
 
-async def test_output_that_nobody_takes_waits_at_the_other_end(sshd, connection, tmp_path):
+async def test_unread_output_waits_at_the_other_end(sshd, connection, tmp_path):
     left = tmp_path / "left"
     program = await connection.start(shlex.join(["exec", sys.executable, "-c", _FLOOD, str(_SIZE), str(left)]))
     assert await eventually(rests(sshd, lambda: left.read_text() if left.exists() else ""))
@@ -70,7 +70,7 @@ async def test_output_that_nobody_takes_waits_at_the_other_end(sshd, connection,
     assert await program.wait(60)
 
 
-async def test_input_that_nobody_takes_makes_the_writer_wait_and_is_dropped_by_an_abort(sshd, connection):
+async def test_unread_input_makes_the_writer_wait_and_is_dropped_by_an_abort(sshd, connection):
     program = await connection.start("exec sleep 600")
     writer = program.stream.writer
     writer.write(bytes(16 << 20))

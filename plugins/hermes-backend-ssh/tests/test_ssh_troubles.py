@@ -1,4 +1,4 @@
-"""Every way not to get a sandbox on a machine: a typed error that says what to do."""
+"""Every failure to get a sandbox on a machine is a typed error with a hint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def free_port():
         yield port
 
 
-async def test_a_port_where_nobody_listens(sshd, free_port):
+async def test_a_port_without_a_listener(sshd, free_port):
     said = await refusal({**sshd.options, "port": free_port})
     assert f"nothing listens on 127.0.0.1 port {free_port}" in said
     assert "systemctl start ssh" in said
@@ -55,7 +55,7 @@ async def test_an_address_that_cannot_be_reached(sshd):
 
 
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-async def test_something_that_is_no_sshd(sshd, greeting):
+async def test_a_server_that_is_not_sshd(sshd, greeting):
     with socket.create_server(("127.0.0.1", 0)) as server:
         options = {**sshd.options, "port": server.getsockname()[1], "connect_timeout": 0.5}
         if greeting:
@@ -63,7 +63,7 @@ async def test_something_that_is_no_sshd(sshd, greeting):
             server.accept()[0].close()
             client.close()
         said = await refusal(options)
-    assert "does not agree on SSH" in said
+    assert "SSH negotiation with" in said
 
 
 async def test_an_unknown_host_key_is_refused_and_shown(sshd, tmp_path):
@@ -117,13 +117,13 @@ async def test_a_hashed_host_is_recognised(sshd, tmp_path):
 async def test_a_wrong_key(sshd, tmp_path):
     key = make_key(tmp_path / "stranger")
     said = await refusal({**sshd.options, "key": key}, SandboxRefusedError)
-    assert "does not let us in" in said
+    assert "refuses the login" in said
     assert f"tried key {key}" in said
     assert "it accepts publickey" in said
     assert f"ssh-copy-id -i {key}.pub" in said
 
 
-async def test_a_password_where_none_is_taken(sshd):
+async def test_a_password_where_passwords_are_disabled(sshd):
     options = {**sshd.options, "key": None, "password": "correct horse"}
     said = await refusal(options, SandboxRefusedError)
     assert "tried the password; it accepts publickey" in said
@@ -273,7 +273,7 @@ async def test_an_account_that_runs_no_commands(tmp_path):
         ({"root_dir": "relative"}, "root_dir"),
     ],
 )
-def test_options_that_are_none(wrong, complaint):
+def test_invalid_options(wrong, complaint):
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         isolated_registry("hermes_backend_ssh.plugin").create("backend", "ssh", {"host": "h", **wrong})
 

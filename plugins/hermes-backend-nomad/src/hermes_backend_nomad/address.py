@@ -1,4 +1,4 @@
-"""Where Nomad is, and as whom it is asked; the only place that reads the environment."""
+"""Nomad's address and credentials; the only module that reads the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILES: Final = {"ca_cert": "NOMAD_CACERT", "client_cert": "NOMAD_CLIENT_CERT", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An address with what its requests carry; a user and password are in the headers, never in `url`."""
+    """An address with its headers and TLS settings; a user and password are in the headers, never in `url`."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -32,7 +32,7 @@ class Address:
 
 
 def find_address(options: NomadOptions, environment: Mapping[str, str]) -> Address:
-    """Return what the options say, and what Nomad's own variables say where they are silent.
+    """Return the address from the options; Nomad's own variables fill in missing ones.
 
     Raises:
         ConfigError: A certificate or key cannot be read.
@@ -53,7 +53,7 @@ def find_address(options: NomadOptions, environment: Mapping[str, str]) -> Addre
 
 
 def without_login(url: str) -> tuple[str, str | None]:
-    """Return an address without user and password, and the header that says them to a proxy in front of Nomad."""
+    """Return an address without user and password, and the header with them for a proxy in front of Nomad."""
     scheme, separator, rest = url.partition("://")
     login, _, place = rest.rpartition("@")
     if not login:

@@ -25,23 +25,23 @@ _SAID: Final = 500
 _CLOSING: Final = 1.0
 _FORBIDDEN: Final = frozenset({401, 403})
 _IDLE: Final = 15.0
-"""Seconds for which a connection of requests is kept."""
+"""Seconds for which an idle connection for requests is kept."""
 _POLL: Final = 1.0
-"""Seconds for which Nomad holds the answer to a question back until there is something new."""
+"""Seconds for which Nomad delays a blocking query until there is a change."""
 _LARGEST: Final = 1 << 24
-"""Bytes of a frame of `alloc exec`; Nomad sends some KB."""
+"""Maximum bytes of a frame of `alloc exec`; Nomad sends a few KB."""
 
 
 class NomadApi:
-    """Nomad's HTTP API at one address; one connection pool, made when it is first needed.
+    """Nomad's HTTP API at one address, with one connection pool that is created on first use.
 
-    Nomad's agent takes only so many connections of one client (`limits.http_max_conns_per_client`, 100), and breaks off
-    any more. `REQUESTS` of them are for requests, which wait for one another; the others for programs.
+    Nomad's agent limits the connections of one client (`limits.http_max_conns_per_client`, 100) and breaks off any
+    more. `REQUESTS` of them are for requests, which wait for each other; the rest are for programs.
 
     Args:
-        address: Where it is, with token and TLS.
-        timeout: Seconds in which a request must have been answered.
-        max_connections: How many connections to the address there may be at a time.
+        address: The address, with token and TLS.
+        timeout: Timeout of a request in seconds.
+        max_connections: Maximum number of concurrent connections.
     """
 
     def __init__(self, address: Address, *, timeout: float, max_connections: int) -> None:
@@ -54,11 +54,11 @@ class NomadApi:
         self._requests = asyncio.Semaphore(REQUESTS)
 
     async def register(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Create a job or replace its description; the answer names the evaluation that places it."""
+        """Create a job or replace its description; the answer has the id of the evaluation that places it."""
         return dict(await self._ask("POST", "/v1/jobs", body={"Job": job}))
 
     async def deregister(self, job_id: str, *, purge: bool) -> None:
-        """Stop a job, and forget it; one that is not there is fine."""
+        """Stop a job, with `purge` also remove it from Nomad; a missing job is not an error."""
         try:
             await self._ask("DELETE", f"/v1/job/{_part(job_id)}", query={"purge": "true"} if purge else {})
         except NomadAnswerError as error:
@@ -66,7 +66,7 @@ class NomadApi:
                 raise
 
     async def job(self, job_id: str) -> Mapping[str, Any] | None:
-        """Return a job's description; None if there is no such job."""
+        """Return a job's description, or None if the job does not exist."""
         try:
             return dict(await self._ask("GET", f"/v1/job/{_part(job_id)}"))
         except NomadAnswerError as error:
@@ -75,17 +75,17 @@ class NomadApi:
             return None
 
     async def jobs(self, prefix: str) -> Sequence[Mapping[str, Any]]:
-        """Return the jobs whose id begins so."""
+        """Return the jobs whose id starts with the prefix."""
         return list(await self._ask("GET", "/v1/jobs", query={"prefix": prefix}))
 
     async def evaluations(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the evaluations of a job, in no order."""
+        """Return the evaluations of a job, unordered."""
         return list(await self._ask("GET", f"/v1/job/{_part(job_id)}/evaluations"))
 
     async def allocations(self, job_id: str, *, after: int = 0) -> tuple[Sequence[Mapping[str, Any]], int]:
-        """Return the allocations of a job, old ones among them, in no order, and the index that they are of.
+        """Return all allocations of a job, including old ones, unordered, and the index of the answer.
 
-        With `after`, the index of an earlier answer, Nomad waits a second for something new.
+        With `after`, the index of an earlier answer, Nomad waits up to a second for a change.
         """
         query = {"index": str(after), "wait": f"{_POLL * 1000:.0f}ms"} if after else {}
         found, headers = await self._answer("GET", f"/v1/job/{_part(job_id)}/allocations", query=query)
@@ -100,18 +100,18 @@ class NomadApi:
         """Start a program in an allocation and return the websocket that carries its streams.
 
         Raises:
-            NomadConnectionsError: There are as many as there may be.
-            NomadAnswerError: Nomad refuses, as with 404 for an allocation that it does not know.
+            NomadConnectionsError: The limit of connections is reached.
+            NomadAnswerError: Nomad refuses, for example with 404 for an unknown allocation.
         """
         self._open = {websocket for websocket in self._open if not websocket.closed}
         if (used := self._opening + len(self._open)) >= self._most_programs:
             raise NomadConnectionsError(
                 f"expected at most {self._most_programs} programs at a time over Nomad at {self.address.url}, "
-                f"{used} have a connection already",
+                f"got {used} that already have a connection",
                 hint="use fewer containers with more slots (max_containers, slots_per_container), or raise the option "
                 "max_connections and, in the configuration of Nomad's agent, limits.http_max_conns_per_client",
             )
-        # Quoted here: what a URL library leaves as it is, as `&` and `+` in a value, breaks the command.
+        # Quoted here: URL libraries leave characters such as `&` and `+` unquoted, which breaks the command.
         values = {"task": task, "tty": "false", "command": json.dumps(list(command)), **self.address.query}
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
         path = f"/v1/client/allocation/{_part(allocation_id)}/exec"
@@ -169,7 +169,7 @@ class NomadApi:
             return json.loads(text), response.headers
         except ValueError as error:
             raise NomadAnswerError(
-                f"what answers at {self.address.url} is not Nomad: {what} gave {text[:80]!r}",
+                f"expected Nomad at {self.address.url}, got another server: {what} gave {text[:80]!r}",
                 status=response.status,
                 hint="set the backend's option nomad_address, or NOMAD_ADDR",
             ) from error
@@ -178,7 +178,7 @@ class NomadApi:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers=dict(self.address.headers),
-                # The limits are here: what waited within would seem to be Nomad's silence.
+                # Limited here: a wait inside the connection pool would look like a timeout of Nomad.
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE),
                 timeout=aiohttp.ClientTimeout(total=None),
                 trust_env=False,
@@ -188,7 +188,7 @@ class NomadApi:
     def _refusal(self, status: int, what: str, said: str) -> NomadAnswerError:
         said = said[:_SAID]
         if status in _FORBIDDEN:
-            found = "the ACL token is not allowed to" if self.address.has_token else "it wants an ACL token"
+            found = "the ACL token does not allow it" if self.address.has_token else "it requires an ACL token"
             return NomadAccessError(
                 f"Nomad at {self.address.url} refuses {what} ({status} {said}): {found}",
                 status=status,
@@ -200,19 +200,19 @@ class NomadApi:
     def _failure(self, error: Exception, what: str) -> NomadError:
         if isinstance(error, aiohttp.ClientSSLError):
             return NomadUnreachableError(
-                f"Nomad at {self.address.url} and this machine cannot agree on TLS: {error}",
-                hint="set ca_cert (NOMAD_CACERT) to its authority, client_cert and client_key where it asks for them, "
-                "and tls_server_name, as server.global.nomad, where the certificate has another name",
+                f"the TLS handshake with Nomad at {self.address.url} failed: {error}",
+                hint="set ca_cert (NOMAD_CACERT) to its authority, client_cert and client_key if it requires them, "
+                "and tls_server_name (such as server.global.nomad) if the certificate has another name",
             )
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
             return NomadUnreachableError(
                 f"Nomad is not reachable at {self.address.url}: {error}",
-                hint="start it (`nomad agent -dev` for a try), or set nomad_address or NOMAD_ADDR",
+                hint="start it (`nomad agent -dev` to try it), or set nomad_address or NOMAD_ADDR",
             )
         if isinstance(error, TimeoutError):
             return NomadSilentError(
-                f"Nomad at {self.address.url} has not answered {what} within {self._timeout:g} s",
-                hint="has the cluster a leader? nomad server members; else raise request_timeout",
+                f"Nomad at {self.address.url} did not answer {what} within {self._timeout:g} s",
+                hint="check that the cluster has a leader (nomad server members), or raise request_timeout",
             )
         return NomadSilentError(f"the connection to Nomad at {self.address.url} broke during {what}: {error}")
 

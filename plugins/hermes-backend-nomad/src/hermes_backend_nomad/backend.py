@@ -28,7 +28,7 @@ from hermes_pool import OptionNames, PoolOptions, SlotPool
 from hermes_sandbox.backends import AgentBackend, Lease, SandboxHost, slot_fields
 
 _USES: Final = 16
-"""How many times over a shared container is filled before it is replaced."""
+"""How many times a shared container is filled before it is replaced."""
 _NAMES: Final = OptionNames(
     max_hosts="max_containers",
     slots_per_host="slots_per_container",
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class NomadBackend(AgentBackend):
-    """Sandboxes in the containers of one Nomad job, which lives as long as this object and is scaled with its use.
+    """Sandboxes in the containers of one Nomad job, which lives as long as this object and scales with use.
 
-    `container+slot` puts several rollouts into one container, each with a user of its own; `container` gives each an
-    allocation to itself.
+    `container+slot` puts several rollouts into one container, each with its own user; `container` gives each rollout
+    its own allocation.
     """
 
     declaration: ClassVar[BackendSpec] = NOMAD
@@ -87,37 +87,37 @@ class NomadBackend(AgentBackend):
         return fleet
 
     def with_level(self, spec: SandboxSpec) -> SandboxSpec:
-        """Return the spec with a level; under Apptainer `container`, where it leaves that to the backend."""
-        # Slots need users of their own, which Apptainer without privileges has not.
+        """Return the spec with a level; with Apptainer the default is `container`."""
+        # Slots need separate users, which Apptainer does not have without privileges.
         if spec.isolation is None and self.options.driver == "singularity":
             return dataclasses.replace(spec, isolation="container")
         return super().with_level(spec)
 
     def refuse(self, spec: SandboxSpec) -> None:
-        """Refuse also what one of several slots cannot have alone, and what Apptainer under Nomad cannot enforce."""
+        """Refuse also limits that slots share, and limits that Apptainer under Nomad cannot enforce."""
         super().refuse(spec)
         refuse_what_nomad_shares(spec, self.options)
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Sandboxes of every level are seats in the job's containers, if only one in each."""
+        """Return True: sandboxes of every level are slots of the job's containers, even if each has only one."""
         del spec
         return True
 
     async def probe(self, spec: SandboxSpec) -> None:
-        """Start a container of this kind and run a command in it."""
+        """Start a container for this spec and run a command in it."""
         async with await self.open(spec) as sandbox:
             result = await sandbox.exec("echo $BASH_VERSION", timeout=self.setup_timeout)
         if result.exit_code != 0 or not result.output.strip():
             raise BackendError(f"a shell does not work in a container: {result.output.strip()}")
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the job, and where it is: another process may have another Nomad as its default."""
+        """Return the job and its address, because another process may have another Nomad as its default."""
         del spec
         address = self.api.address
         return {"sandbox_id": sandbox_id, "job": self._fleet.job_id, "address": address.url, **address.query}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Take part in a container, which is started when a seat in one is asked for and there is none."""
+        """Return a slot of a container; a container starts when a slot is needed and none is free."""
         await self._purge_old_jobs()
         is_alone = spec.isolation == "container"
         slots = 1 if is_alone else self.options.slots_per_container
@@ -135,7 +135,7 @@ class NomadBackend(AgentBackend):
     def _fields(self, host: AllocationHost, sandbox_id: str, number: int) -> dict[str, Any]:
         if self.options.driver == "singularity":
             return slot_fields(self.options.workspace, sandbox_id, None)
-        # Users that other containers of the node have too are bound by their container alone.
+        # Users that other containers of the node have too are limited by their container only.
         processes = None if self.options.first_uid is None else 0
         uid = host.first_uid + number
         return slot_fields(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
@@ -146,7 +146,7 @@ class NomadBackend(AgentBackend):
         await host.create()
         return host
 
-    # The job has a lease of its own: it is there before the sandboxes, and after them.
+    # The job has its own lease, because it exists before and after the sandboxes.
 
     def _meta(self) -> dict[str, str]:
         assert self._job_lease is not None
@@ -167,7 +167,7 @@ class NomadBackend(AgentBackend):
         async with self._first:
             if not self._is_swept:
                 for job in await self._find_abandoned(self.options.sandbox_job_id):
-                    _log.info("purging job %s, whose owner is dead", job)
+                    _log.info("purging job %s of a dead owner", job)
                     await self.api.deregister(job, purge=True)
                 self._is_swept = True
 
@@ -178,15 +178,15 @@ class NomadBackend(AgentBackend):
         return [str(job["ID"]) for job in jobs if job is not None and is_abandoned(job)]
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Purge the job that a killed process left behind; one that is not there is fine.
+        """Purge the job of a killed process; a missing job is not an error.
 
         Raises:
-            BackendError: Its owner lives and others share it, or it is in another cluster.
+            BackendError: Its owner is alive and others share it, or it is in another cluster.
         """
         name, (address, _) = handle["job"], without_login(handle["address"])
         if address != self.api.address.url:
             raise NomadError(
-                f"job {name} is on the Nomad at {address}, found {self.api.address.url}",
+                f"expected the Nomad at {address} for job {name}, got {self.api.address.url}",
                 hint=f"NOMAD_ADDR={address} hermes-core sandboxes gc",
             )
         self._require_same(handle, name)
@@ -201,20 +201,20 @@ class NomadBackend(AgentBackend):
         await self.api.deregister(name, purge=True)
 
     def _require_same(self, handle: Mapping[str, Any], job: str) -> None:
-        # Elsewhere Nomad would say that there is no such job, and its lease would be struck out.
+        # Another Nomad would report no such job, and the lease would be removed.
         for part, default in (("region", ""), ("namespace", "default")):
             recorded, found = (where.get(part) or default for where in (handle, self.api.address.query))
             if recorded != found:
                 raise NomadError(
-                    f"job {job} is in {part} {recorded!r} of Nomad, found {found!r}",
+                    f"expected {part} {recorded!r} of Nomad for job {job}, got {found!r}",
                     hint=f"NOMAD_{part.upper()}={recorded} hermes-core sandboxes gc",
                 )
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find the jobs of any `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""
+        """Find jobs of any `sandbox_job_id` with dead owners, with or without leases; return the ids of the runs."""
         found = await self._find_abandoned("")
         if remove:
-            # One that cannot be ended keeps nobody from ending the others.
+            # A job that cannot be ended must not prevent the end of the others.
             ending = (self.api.deregister(job, purge=True) for job in found)
             for result in await asyncio.gather(*ending, return_exceptions=True):
                 if isinstance(result, BaseException):
@@ -222,7 +222,7 @@ class NomadBackend(AgentBackend):
         return [job.rpartition("-")[2] for job in found]
 
     async def aclose(self) -> None:
-        """Close every sandbox that is still open, then the job, then the connections."""
+        """Close all open sandboxes, then the job, then the connections."""
         try:
             await super().aclose()
         finally:

@@ -1,4 +1,4 @@
-"""What Nomad is told of a container: one group with one task, of driver docker or raw_exec."""
+"""The job description of a container: one group with one task, for driver docker or raw_exec."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from hermes_core.contracts.sandbox import SandboxSpec
 
 TASK: Final = "sandbox"
 AGENT_CAPABILITIES: Final = ("setuid", "setgid", "kill", "chown")
-"""The capabilities of the agent: to become the slots' users, end their processes, and give them their directories."""
+"""The agent's capabilities: switch to the slots' users, end their processes, and chown their directories."""
 _SECOND: Final = 1_000_000_000
 _HEAD_ROOM: Final = 16
-"""Processes of a container that no slot's user can take: the first ones, the agent, what it starts until that has its
-user, and what makes a workspace read-only."""
+"""Processes of a container outside the slots' users: the first ones, the agent, its children before they switch user,
+and the script that makes a workspace read-only.
+"""
 _OWN: Final = 3
-"""Processes of a container before it runs anything: its first one with its child, and the agent."""
-# A shell reaps whatever is left to it, which `sleep` as the first process would not.
+"""Processes of an idle container: the first one with its child, and the agent."""
+# A shell reaps orphaned processes; `sleep` as the first process would not.
 _KEEPER: Final = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
 
 
 def job_of(job_id: str, options: NomadOptions, meta: Mapping[str, str], groups: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the job with its groups, one for each container.
+    """Return the job with one group for each container.
 
-    A group for each, and not one group with a count: Nomad itself chooses which allocation ends when a count goes down,
-    and a group that is taken out ends exactly its own.
+    Not one group with a count: when a count goes down, Nomad chooses which allocation ends, while removing a group ends
+    exactly its own allocation.
     """
     return {
         "ID": job_id,
@@ -37,13 +38,13 @@ def job_of(job_id: str, options: NomadOptions, meta: Mapping[str, str], groups: 
         "Datacenters": list(options.datacenters),
         "Meta": dict(meta),
         "TaskGroups": list(groups),
-        # No deployments: each would wait ten seconds for the health of containers that nobody checks.
+        # No deployments: each would wait ten seconds for health checks that do not exist.
         "Update": {"MaxParallel": 0},
     }
 
 
 def group_of(name: str, spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str) -> dict[str, Any]:
-    """Return one container. It is started once: who was in it has lost it, and who needs another asks for one."""
+    """Return the group of one container. It is never restarted: its sandboxes are lost with it."""
     return {
         "Name": name,
         "Count": 1,
@@ -65,13 +66,13 @@ def group_of(name: str, spec: SandboxSpec, options: NomadOptions, *, slots: int,
 
 
 def processes_of(spec: SandboxSpec, options: NomadOptions) -> int:
-    """Return how many processes and threads the commands of one sandbox may have."""
+    """Return the limit of processes and threads for the commands of one sandbox."""
     return spec.pids or options.pids
 
 
 def processes_of_all(spec: SandboxSpec, options: NomadOptions, *, slots: int) -> int:
-    """Return how many processes and threads a container may have."""
-    # Where users are not held to a number, the commands of a container of its own would have the head-room as well.
+    """Return the limit of processes and threads for a container."""
+    # Without a limit per user, the commands of an unshared container would also get the head-room.
     shared = slots > 1 or options.first_uid is None
     return processes_of(spec, options) * slots + (_HEAD_ROOM if shared else _OWN)
 
@@ -109,12 +110,12 @@ def _raw() -> dict[str, Any]:
 
 
 def agent_command(options: NomadOptions, spec: SandboxSpec, python: Sequence[str]) -> list[str]:
-    """Return what `alloc exec` starts for a Python with these arguments: itself, or Apptainer with it."""
+    """Return the command for `alloc exec` that runs Python with these arguments, directly or in Apptainer."""
     if options.driver == "docker":
         return [options.python, *python]
     assert options.singularity_image is not None
     network = [] if spec.network == "full" else ["--net", "--network", "none"]
     contained = ["--containall", "--no-privs", "--writable-tmpfs", "--cleanenv", "--pwd", "/", *network]
     words = [options.singularity_program, "-s", "exec", *contained, options.singularity_image, options.python, *python]
-    # By a shell: it is looked for on the node's own PATH.
+    # Through a shell, to find it on the node's own PATH.
     return ["/bin/sh", "-c", f"exec {shlex.join(words)}"]

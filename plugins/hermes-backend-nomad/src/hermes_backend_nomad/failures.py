@@ -1,4 +1,4 @@
-"""What goes wrong with Nomad, in the words of whoever must mend it."""
+"""Errors of Nomad, named by what the user must fix."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 
 class NomadError(BackendError):
-    """Nomad did not do what it was asked."""
+    """A request to Nomad failed."""
 
 
 class NomadUnreachableError(NomadError):
-    """Nobody answers at the address; nothing was sent."""
+    """No server answers at the address; nothing was sent."""
 
 
 class NomadSilentError(NomadError):
-    """The connection broke or no answer came in time: what was asked may have been done."""
+    """The connection broke or no answer came in time; the request may have been executed."""
 
 
 class NomadAnswerError(NomadError):
-    """Nomad refused a request; `status` is that of HTTP."""
+    """Nomad refused a request; `status` is the HTTP status."""
 
     def __init__(self, message: str, *, status: int = 0, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -26,7 +26,7 @@ class NomadAnswerError(NomadError):
 
 
 class NomadConnectionsError(NomadError):
-    """There are as many connections to Nomad as one client may have."""
+    """The limit of connections to Nomad is reached."""
 
 
 class NomadAccessError(NomadAnswerError):
@@ -37,18 +37,18 @@ class NomadAccessError(NomadAnswerError):
 
 
 class PlacementError(NomadError):
-    """No node has room for a container, or none is fit for it."""
+    """No node has room for a container, or no node is suitable."""
 
 
 class ImageError(NomadError):
-    """The image of a container cannot be had; another sandbox of it would fare no better."""
+    """The image of a container is not available; other sandboxes with it would fail too."""
 
     retryable = False
 
 
 class DriverConfigError(SandboxRefusedError):
-    """Nomad's driver does not take the description of the container; no other would fare better."""
+    """Nomad's driver refuses the container's config; every other container would fail too."""
 
 
 class ContainerStartError(NomadError):
-    """A container did not come to run, or did not stay."""
+    """A container did not start, or ended early."""

@@ -1,4 +1,4 @@
-"""One Nomad job of this process; each of its groups is one container."""
+"""The Nomad job of this process; each group of it is one container."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from hermes_core.cancellation import run_uncancelled
 
 _FIRST_LOOK: Final = 0.05
 _SLOWEST_LOOK: Final = 1.0
-"""Seconds between two looks at a Nomad that has nothing new and answers at once all the same."""
+"""Seconds between polls when Nomad answers a blocking query at once without a change."""
 _TRIES: Final = 3
-"""Questions in a row that may fail before those who wait are told."""
+"""Failed queries in a row before the waiting starts fail."""
 _UNANSWERED: Final = (NomadUnreachableError, NomadAnswerError)
-"""Failures after which the job is as it was."""
+"""Failures that leave the job unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A group that is to run: the evaluation that places it, its image, and who waits for its allocation."""
+    """A starting group: the evaluation that places it, its image, and the future of its allocation."""
 
     since: int
     image: str
@@ -41,14 +41,14 @@ class Fleet:
     """The containers of one process, as groups of one job.
 
     The job exists while it has groups. It is scaled by registering it with other groups, never by Nomad's scale
-    request, which is refused as long as a deployment is active. What several ask for at a time is registered once.
+    request, which is refused during a deployment. Concurrent changes are registered together.
 
     Args:
-        api: Nomad.
+        api: The API of Nomad.
         job_id: The job's id.
-        describe: Makes the job's description of its groups.
-        start_timeout: Seconds until a new container must run.
-        purge: Whether Nomad is to forget the job when it has no groups any more.
+        describe: Builds the job's description from its groups.
+        start_timeout: Seconds within which a new container must run.
+        purge: Whether to remove the job from Nomad when it has no groups left.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Fleet:
     ) -> None:
         self.job_id = job_id
         self.begin: Callable[[], Awaitable[None]] = _nothing
-        """Called before the job is registered for the first time, and again after it has ended."""
+        """Called before the job is first registered, and again after it has ended."""
         self.end: Callable[[], Awaitable[None]] = _nothing
-        """Called when the job is known to be gone."""
+        """Called when the job has certainly ended."""
         self._api = api
         self._describe = describe
         self._start_timeout = start_timeout
@@ -76,21 +76,21 @@ class Fleet:
         self._registered = 0
         self._exists = False
         self._held: set[str] = set()
-        """The groups that Nomad may know of."""
+        """The groups that may be registered at Nomad."""
         self._evaluation = 0
         self._starting: dict[str, _Start] = {}
         self._watching: asyncio.Task[None] | None = None
 
     def next_name(self) -> str:
-        """Return a name that no group of the job has had."""
+        """Return a new group name, never used before in the job."""
         return f"sandbox-{next(self._numbers)}"
 
     async def start(self, group: Mapping[str, Any], *, image: str) -> Mapping[str, Any]:
-        """Add a group and return its allocation when that runs; leaves nothing behind when that fails.
+        """Add a group and return its allocation once it runs; leave nothing behind on failure.
 
         Raises:
-            NomadError: It does not come to run; the reason is Nomad's.
-            DriverConfigError: It never could.
+            NomadError: It does not start, for Nomad's reason.
+            DriverConfigError: It can never start.
         """
         name = group["Name"]
         self._groups[name] = group
@@ -101,21 +101,21 @@ class Fleet:
         except TimeoutError as error:
             await run_uncancelled(self.stop(name))
             raise ContainerStartError(
-                f"{name} of job {self.job_id} does not run after {self._start_timeout:g} s",
-                hint="raise start_timeout where images are large; nomad job status says what it waits for",
+                f"{name} of job {self.job_id} did not start within {self._start_timeout:g} s",
+                hint="raise start_timeout for large images; nomad job status shows what it waits for",
             ) from error
         except BaseException:
             await run_uncancelled(self.stop(name))
             raise
 
     async def stop(self, name: str) -> None:
-        """Take a group out of the job, which ends its allocation and no other; one that is not there is fine."""
+        """Remove a group from the job, which ends only its allocation; a missing group is not an error."""
         self._groups.pop(name, None)
         if name in self._held:
             await self._apply()
 
     async def aclose(self) -> None:
-        """End the job, should there still be one: something may have been registered without an answer."""
+        """End the job if it may still exist: a registration may have succeeded without an answer."""
         self._groups.clear()
         if self._watching is not None:
             self._watching.cancel()
@@ -123,10 +123,10 @@ class Fleet:
             await self._apply()
 
     async def _apply(self) -> int:
-        """Register the job as it is wanted now; return the index of the evaluation from which on it holds."""
+        """Register the job's present groups; return the index of the evaluation that applies them."""
         self._wanted += 1
         mine = self._wanted
-        await asyncio.sleep(0)  # for whoever else wants something in this turn of the loop
+        await asyncio.sleep(0)  # collect other changes of the same loop iteration
         async with self._lock:
             if self._registered < mine:
                 upcoming = self._wanted
@@ -169,7 +169,7 @@ class Fleet:
             del self._starting[name]
 
     async def _watch(self) -> None:
-        """Look at all groups that are to run with one question at a time, which Nomad answers when there is news."""
+        """Watch all starting groups with one blocking query at a time."""
         index, pause, silent = 0, _FIRST_LOOK, 0
         try:
             while self._starting:
@@ -177,14 +177,14 @@ class Fleet:
                     found, new = await self._api.allocations(self.job_id, after=index)
                     await self._look(found)
                 except NomadError as error:
-                    # One question that fails is no failed start of all who are looked at by it.
+                    # One failed query is not a failed start of all watched groups.
                     silent += 1
                     if isinstance(error, NomadAccessError) or silent >= _TRIES:
                         raise
                     await asyncio.sleep(_SLOWEST_LOOK)
                     continue
                 silent = 0
-                # An index that goes back is another server's.
+                # A lower index comes from another server.
                 is_news, index = new > index, new if new >= index else 0
                 pause = _FIRST_LOOK if is_news else min(_SLOWEST_LOOK, pause * 1.5)
                 if not is_news:

@@ -1,4 +1,4 @@
-"""One allocation: a container on some node of the cluster, with an agent for many slots."""
+"""One allocation: a container on a node of the cluster, with an agent for many slots."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class AllocationHost(RecycledHost):
     """A container that Nomad runs for this process.
 
     Args:
-        fleet: The job that it is a group of.
-        api: Nomad.
-        spec: What the sandboxes in it have in common.
-        options: The backend's.
-        slots: How many sandboxes may be in it at a time.
-        image: What it runs.
+        fleet: The job of its group.
+        api: The API of Nomad.
+        spec: The common spec of its sandboxes.
+        options: The backend's options.
+        slots: Maximum number of concurrent sandboxes in it.
+        image: The container's image.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class AllocationHost(RecycledHost):
         self._allocation: Mapping[str, Any] | None = None
 
     async def create(self) -> None:
-        """Have the container run, or leave nothing."""
+        """Start the container; leave nothing behind on failure."""
         name = self._fleet.next_name()
         group = group_of(name, self._spec, self._options, slots=self._slots, image=self._image)
         self._allocation = await self._fleet.start(group, image=self._image)
@@ -78,12 +78,12 @@ class AllocationHost(RecycledHost):
         """Make a slot's directory read-only for its user.
 
         Raises:
-            NomadError: It did not work.
+            NomadError: The command failed.
         """
         websocket = await self._exec(["-I", "-S", "-E", "-c", make_readonly_script(folder, identity)])
         code, said = await run(websocket, self._explain, timeout=self._options.setup_timeout)
         if code != 0:
-            raise NomadError(f"a workspace cannot be made read-only: exit code {code}: {said}")
+            raise NomadError(f"the workspace cannot be made read-only: exit code {code}: {said}")
 
     async def _exec(self, python: list[str]) -> Any:
         if self._allocation is None:
@@ -96,17 +96,17 @@ class AllocationHost(RecycledHost):
         return f"allocation {self._allocation['ID']} on node {self._allocation['NodeName']}"
 
     async def examine(self) -> None:
-        """Ask Nomad whether the allocation is to go on.
+        """Check with Nomad that the allocation should keep running.
 
         Raises:
-            NomadError: It is not, or Nomad does not answer.
+            NomadError: It should not, or Nomad does not answer.
         """
         why = await self._explain()
         if why is not None:
             raise NomadError(why)
 
     async def _explain(self) -> str | None:
-        """Say what has become of the allocation, if it has ended."""
+        """Return how the allocation ended, or None if it has not."""
         if self._allocation is None:
             return None
         what = self._name()
@@ -116,10 +116,10 @@ class AllocationHost(RecycledHost):
             return f"the connection to {what} is lost: {error.message}"
         if found["ClientStatus"] == "running" and found["DesiredStatus"] == "run":
             return None
-        return f"{what} is {found['ClientStatus']}, wanted {found['DesiredStatus']}: {ending(found)}"
+        return f"{what} is {found['ClientStatus']} (desired: {found['DesiredStatus']}): {ending(found)}"
 
     async def stop_all(self) -> None:
-        """Stop the allocation, which ends all that runs in it; no file of it is worth more than that."""
+        """Stop the allocation, which ends everything in it and deletes its files."""
         self._allocation = None
         if self._group is not None:
             await self._fleet.stop(self._group)

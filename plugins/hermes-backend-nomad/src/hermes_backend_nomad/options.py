@@ -1,4 +1,4 @@
-"""Options of backend `nomad`; the names are those of `AgentEnvConfig`, where it has the field."""
+"""Options of backend `nomad`, with the names of `AgentEnvConfig` where it has the same field."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hermes_core.redaction import redact_address
 from hermes_sandbox.backends import AgentOptions, InsidePath, Seconds
 
 REQUESTS: Final = 8
-"""Connections to Nomad that are kept for requests."""
+"""Connections to Nomad that are reserved for requests."""
 SPARE: Final = 4
-"""Connections that are kept for short programs, as those that make a workspace read-only."""
+"""Connections that are reserved for short programs, such as the one that makes a workspace read-only."""
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
 DOCKER_KEYS: Final = frozenset(
     [
@@ -69,91 +69,95 @@ DOCKER_KEYS: Final = frozenset(
         "work_dir",
     ]
 )
-"""What Nomad's docker driver knows. Others pass registration and fail when the container is to start."""
+"""The keys of Nomad's docker driver. Unknown keys pass registration and fail when the container starts."""
 _OURS: Final = frozenset(
     {"args", "cap_add", "cap_drop", "command", "entrypoint", "image", "network_mode", "pids_limit", "privileged"}
 )
-"""What this backend decides."""
+"""The keys that this backend sets."""
 
 
 class NomadOptions(AgentOptions):
-    """What a run's config says about its Nomad cluster and the containers there."""
+    """The options for the Nomad cluster and its containers."""
 
     nomad_address: str | None = Field(default=None, repr=False)
-    """http://HOST:PORT or https://HOST:PORT; NOMAD_ADDR if not given, else http://localhost:4646. A user and password
-    in it, for a proxy in front of Nomad, are kept as the token is."""
+    """http://HOST:PORT or https://HOST:PORT; default NOMAD_ADDR, or http://localhost:4646. A user and password in it,
+    for a proxy in front of Nomad, are treated as secrets like the token.
+    """
     token: SecretStr | None = None
-    """ACL token; NOMAD_TOKEN if not given. Never logged and never in a lease."""
+    """ACL token; default NOMAD_TOKEN. Never logged and never in a lease."""
     region: str | None = None
-    """NOMAD_REGION if not given, else that of the agent at the address."""
+    """Region; default NOMAD_REGION, or that of the agent at the address."""
     namespace: str | None = None
-    """NOMAD_NAMESPACE if not given, else the default one."""
+    """Namespace; default NOMAD_NAMESPACE, or Nomad's default."""
     datacenters: list[str] = Field(default_factory=lambda: ["dc1"], min_length=1)
     ca_cert: Path | None = None
-    """Authority of an https address; NOMAD_CACERT if not given, else this machine's."""
+    """Certificate authority of an https address; default NOMAD_CACERT, or this machine's."""
     client_cert: Path | None = None
-    """NOMAD_CLIENT_CERT if not given."""
+    """Client certificate; default NOMAD_CLIENT_CERT."""
     client_key: Path | None = None
-    """NOMAD_CLIENT_KEY if not given."""
+    """Client key; default NOMAD_CLIENT_KEY."""
     tls_server_name: str | None = None
-    """The name in the server's certificate, where it is not the address's; NOMAD_TLS_SERVER_NAME if not given."""
+    """The name in the server's certificate, if it differs from the address; default NOMAD_TLS_SERVER_NAME."""
 
     sandbox_job_id: str = Field(default="atropos-sandbox-agent-env", pattern=r"^[A-Za-z0-9._-]{1,100}$")
-    """Start of the job's id; what follows is the caller's own, so that two runs never share a job."""
+    """Prefix of the job's id; the rest is unique, so that two runs never share a job."""
     sandbox_image: str = "atropos-sandbox:local"
-    """Image where a task names none; needs Python 3.8 and bash."""
+    """Image for a task without one; needs Python 3.8 and bash."""
     driver: Literal["docker", "singularity"] = "docker"
-    """`singularity` runs Apptainer by Nomad's driver raw_exec."""
+    """`singularity` runs Apptainer through Nomad's driver raw_exec."""
     singularity_image: str | None = None
     """Image file or URI for driver singularity, as the nodes see it."""
     singularity_program: str = "apptainer"
     slots_per_container: int = Field(default=10, ge=1, le=1024)
     """Rollouts that share a container at isolation `container+slot`."""
     min_containers: int = Field(default=1, ge=0)
-    """Containers that stay although nobody uses them, once they have been needed."""
+    """Containers that are kept when idle, once they were needed."""
     max_containers: int = Field(default=10, ge=1)
     idle_timeout: float = Field(default=60.0, ge=0)
-    """Seconds after which a container above `min_containers` that nobody uses is stopped."""
+    """Seconds after which an idle container above `min_containers` is stopped."""
     acquire_timeout_s: Seconds = 30.0
-    """Seconds to wait for a slot where all containers that may be are full and none is given back; the start of one is
-    bounded by `start_timeout` instead."""
+    """Seconds to wait for a slot when all containers are full and no slot is given back; the start of a container is
+    limited by `start_timeout` instead.
+    """
     purge_job_on_start: bool = False
-    """First purge the jobs of this `sandbox_job_id` whose owners have died on this machine."""
+    """At the start, purge jobs of this `sandbox_job_id` whose owners on this machine are dead."""
     purge_job_on_shutdown: bool = True
-    """Remove the job from Nomad's list at the end; if not, it is stopped and stays listed as dead."""
+    """Remove the job from Nomad's list at the end; otherwise it stays listed as dead."""
     tool_batch_window_ms: int = Field(default=0, ge=0)
-    """Milliseconds for which requests to a container are gathered; each call takes that much longer."""
+    """Milliseconds for which requests to a container are collected; each call takes that much longer."""
     tool_max_batch_size: int = Field(default=200, ge=1)
-    """Taken from old configs: requests travel in one stream, in which there is nothing to count."""
+    """Accepted from old configs without effect: requests share one stream."""
 
     cpu: int = Field(default=500, ge=1)
-    """MHz that a container is given, shared out by Nomad; a share, not a limit."""
+    """MHz of a container for Nomad's scheduler; a share, not a limit."""
     memory: int = Field(default=512, ge=10)
-    """Megabytes that a container may use; its limit with driver docker."""
+    """Megabytes of a container; a limit with driver docker."""
     core_mhz: int | None = Field(default=None, ge=1)
     """MHz of one core of the nodes; needed to limit a sandbox to a number of cores."""
     first_uid: int | None = Field(default=None, ge=1, le=1 << 31)
-    """One less than the user of a container's first slot; its own for each container if not given. For engines that map
-    users (userns-remap, rootless), whose containers see only 65,536; slots then have a number of processes together."""
+    """The uid before that of a container's first slot; by default different for each container. Set it for engines that
+    map users (userns-remap, rootless), whose containers only have 65,536 uids; the slots then share one process limit.
+    """
     privileged: bool = False
-    """Run containers privileged, which is weaker and recorded as such."""
+    """Run privileged containers, which isolates less and is recorded."""
     docker_config: dict[str, Any] = Field(default_factory=dict)
-    """Further keys of the docker driver's config: auth, volumes, ulimit, force_pull, runtime, …"""
+    """Additional keys of the docker driver's config: auth, volumes, ulimit, force_pull, runtime, …"""
     workspace: InsidePath = "/workspace"
     env: dict[str, str] = Field(default_factory=dict)
-    """Variables of the commands."""
+    """Environment variables of the commands."""
 
     max_connections: int = Field(default=100, gt=2 * REQUESTS)
-    """Connections to Nomad's agent at a time: one for each container, 12 for requests and short programs. What the
-    agent takes of one client is its `limits.http_max_conns_per_client`, 100 by default; more are broken off."""
+    """Maximum number of concurrent connections to Nomad's agent: one per container, 12 for requests and short programs.
+    The agent's own limit per client is `limits.http_max_conns_per_client`, 100 by default; it breaks off any more.
+    """
     request_timeout: Seconds = 10.0
-    """Seconds in which Nomad must have answered a request."""
+    """Timeout of a request to Nomad in seconds."""
     start_timeout: Seconds = 120.0
-    """Seconds until a new container must run, its image pulled."""
+    """Seconds within which a new container must run, including the pull of its image."""
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Where volumes are, inside, whose files outlive the container."""
+        """The mount points of volumes, whose files outlive the container."""
         named = (str(volume).split(":") for volume in self.docker_config.get("volumes") or ())
         mounts = [*(self.docker_config.get("mount") or ()), *(self.docker_config.get("mounts") or ())]
         lasting = (mount for mount in mounts if isinstance(mount, dict) and mount.get("type") != "tmpfs")
@@ -163,7 +167,9 @@ class NomadOptions(AgentOptions):
     @classmethod
     def _with_scheme(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"nomad_address is http://HOST:PORT or https://HOST:PORT, found {redact_address(value)!r}")
+            raise ValueError(
+                f"expected http://HOST:PORT or https://HOST:PORT as nomad_address, got {redact_address(value)!r}"
+            )
         return value
 
     @field_validator("docker_config")
@@ -174,8 +180,8 @@ class NomadOptions(AgentOptions):
                 f"Nomad's docker driver has no {', '.join(unknown)}: the container would be registered and never start"
             )
         if ours := sorted(set(value) & _OURS):
-            raise ValueError(f"docker_config cannot set {', '.join(ours)}: the backend does; see its other options")
-        # A registry's password is never shown and never in a lease.
+            raise ValueError(f"docker_config cannot set {', '.join(ours)}: the backend sets it; see its other options")
+        # A registry's password is never displayed and never in a lease.
         return {**value, "auth": _with_secrets(value["auth"])} if "auth" in value else value
 
     @model_validator(mode="after")
@@ -184,8 +190,8 @@ class NomadOptions(AgentOptions):
             raise ValueError(f"min_containers {self.min_containers} is above max_containers {self.max_containers}")
         if self.max_containers > (room := self.max_connections - REQUESTS - SPARE):
             raise ValueError(
-                f"max_containers {self.max_containers} is above {room}, for which max_connections "
-                f"{self.max_connections} has room: use more slots_per_container, or raise max_connections with "
+                f"max_containers {self.max_containers} is above {room}, the most for max_connections "
+                f"{self.max_connections}: use more slots_per_container, or raise max_connections with "
                 "Nomad's own limits.http_max_conns_per_client"
             )
         if (self.driver == "singularity") != (self.singularity_image is not None):

@@ -1,4 +1,4 @@
-"""Whose a job is: its meta data, and what they say about an owner that may be dead."""
+"""The owner of a job: its metadata, and whether the owner is dead."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def job_id(prefix: str, run_id: str) -> str:
 
 
 def is_named(found: str, prefix: str) -> bool:
-    """Tell whether a job's id may be one of ours, under this prefix or, where that is empty, any."""
+    """Return whether a job's id has our form, with this prefix or, if it is empty, any prefix."""
     return re.fullmatch((re.escape(prefix) or ".+") + r"-[0-9a-f]{16}", found) is not None
 
 
 def meta_of(lease: Lease) -> dict[str, str]:
-    """Return the meta data that let another process judge the job without the lease's file."""
+    """Return the metadata that identify the job's owner without the lease's file."""
     return {RUN: lease.sandbox_id, **{f"{_PREFIX}{field}": str(getattr(lease, field)) for field in OWNER_FIELDS}}
 
 
 def is_abandoned(job: Mapping[str, Any]) -> bool:
-    """Tell whether a job is one of ours whose owner is known to be dead; of another machine's, nothing is known."""
+    """Return whether a job is ours and its owner is dead; owners on other machines count as alive."""
     meta = job.get("Meta") or {}
     found = {field: meta[name] for field in OWNER_FIELDS if (name := f"{_PREFIX}{field}") in meta}
     return RUN in meta and owner_is_dead(found)

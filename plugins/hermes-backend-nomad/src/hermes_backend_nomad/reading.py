@@ -1,4 +1,4 @@
-"""What evaluations and allocations say about a container that does not run."""
+"""Explain from evaluations and allocations why a container does not run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LAST_EVENTS: Final = 4
 
 
 def newest(allocations: Iterable[Mapping[str, Any]], group: str) -> Mapping[str, Any] | None:
-    """Return the newest allocation of a group; older ones are of no concern, however they ended."""
+    """Return the newest allocation of a group; older ones do not matter."""
     of_group = [found for found in allocations if found["TaskGroup"] == group]
     return max(of_group, key=lambda found: int(found["CreateIndex"]), default=None)
 
 
 def placement_error(evaluations: Iterable[Mapping[str, Any]], group: str, since: int) -> BackendError | None:
-    """Return why a group cannot be placed, by the evaluations from index `since` on; None while none says so."""
+    """Return why a group cannot be placed, from evaluations since index `since`; None if no such reason is known."""
     recent = sorted((found for found in evaluations if found["CreateIndex"] >= since), key=lambda e: e["CreateIndex"])
     for evaluation in reversed(recent):
         metrics = (evaluation.get("FailedTGAllocs") or {}).get(group)
@@ -55,11 +55,11 @@ def _placement_reasons(metrics: Mapping[str, Any]) -> str:
     available = ", ".join(f"{name}: {count}" for name, count in sorted((metrics.get("NodesAvailable") or {}).items()))
     if not reasons:
         reasons = ["no node is eligible" if not metrics.get("NodesEvaluated") else "no node fits"]
-    return f"{'; '.join(reasons)} ({metrics.get('NodesEvaluated', 0)} looked at; there are {available or 'none'})"
+    return f"{'; '.join(reasons)} ({metrics.get('NodesEvaluated', 0)} evaluated; available: {available or 'none'})"
 
 
 def why_not_running(allocation: Mapping[str, Any], *, image: str) -> BackendError | None:
-    """Return why an allocation will not run, as far as it shows already; None while it may still come to that."""
+    """Return why an allocation will never run, or None while it still may."""
     task, events = _task_events(allocation)
     of = f"{allocation['TaskGroup']} of job {allocation['JobID']} on node {allocation['NodeName']}"
     for event in reversed(events):
@@ -80,34 +80,36 @@ def _of_event(event: Mapping[str, Any], of: str, image: str) -> BackendError | N
     kind, said = event["Type"], event["DisplayMessage"].strip()
     if kind == "Failed Validation":
         return DriverConfigError(
-            f"Nomad's driver does not take the config of {of}: {' '.join(said.split())}",
-            hint="look at the backend's option docker_config, and at the version of Nomad on that node",
+            f"Nomad's driver refuses the config of {of}: {' '.join(said.split())}",
+            hint="check the backend's option docker_config and the version of Nomad on that node",
         )
     if kind == "Driver Failure":
         if any(sign in said.lower() for sign in _PULL):
             return ImageError(
                 f"image {image} cannot be pulled for {of}: {said}",
                 hint="check its name, log in with docker_config: {auth: {username: …, password: …}}, or load it on "
-                "the nodes (a tag other than latest is not pulled when it is there)",
+                "the nodes (a tag other than latest is not pulled if it is present)",
             )
-        return ContainerStartError(f"{of} cannot start: {said}", hint="is the driver healthy? nomad node status -self")
+        return ContainerStartError(
+            f"{of} cannot start: {said}", hint="check that the driver is healthy: nomad node status -self"
+        )
     if kind == "Restarting" and _EXCEEDED in said.lower():
         return ContainerStartError(
-            f"{of} has been started too often: {said}", hint="see how it ends with `nomad alloc logs -stderr`"
+            f"{of} was restarted too often: {said}", hint="`nomad alloc logs -stderr` shows how it ends"
         )
     if kind in {"Setup Failure", "Failed Artifact Download", "Terminated"}:
-        return ContainerStartError(f"{of} did not come to run: {kind}: {said}")
+        return ContainerStartError(f"{of} did not start: {kind}: {said}")
     return None
 
 
 def ending(allocation: Mapping[str, Any]) -> str:
-    """Say how an allocation ended, by its last events. Nomad leaves empty fields out where it shows one alone."""
+    """Describe an allocation's end by its last events. Nomad omits empty fields of a single allocation."""
     _, events = _task_events(allocation)
     parts = [allocation.get("DesiredDescription"), allocation.get("ClientDescription"), _tail(events)]
     if preempting := allocation.get("PreemptedByAllocation"):
         parts.insert(0, f"preempted by allocation {preempting}")
     if (allocation.get("DesiredTransition") or {}).get("Migrate"):
-        parts.insert(0, "evicted: its node is drained, or somebody stopped it")
+        parts.insert(0, "evicted: its node is drained, or it was stopped by hand")
     return "; ".join(dict.fromkeys(part for part in parts if part))
 
 

@@ -1,4 +1,4 @@
-"""What a spec asks of Nomad and its containers: what is refused, what is recorded."""
+"""Refuse specs that Nomad cannot satisfy, and describe containers for the record."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _OPENING: Final = (
     "uts_mode",
     "volumes",
 )
-"""Keys of the driver's config that may let a container reach what is its node's."""
+"""Keys of the driver's config that may give a container access to its node."""
 
 
 def refuse_what_nomad_shares(spec: SandboxSpec, options: NomadOptions) -> None:
-    """Raise `SandboxRefusedError` for what these options cannot give a sandbox."""
+    """Raise `SandboxRefusedError` for requirements that these options cannot satisfy."""
     asked = [name for name in _OF_THE_CONTAINER if getattr(spec, name) is not None]
     if spec.isolation == "container+slot" and asked:
         raise SandboxRefusedError(
-            f"slots of a container share its {', '.join(asked)}: none of them can have a limit of its own",
-            hint="--isolation container, or leave the limit out",
+            f"slots of a container share its {', '.join(asked)}: a slot cannot have its own limit",
+            hint="--isolation container, or remove the limit",
         )
     if spec.isolation == "container+slot" and spec.pids is not None and options.first_uid is not None:
         raise SandboxRefusedError(
-            "slots of a container share its pids where other containers have the same users (option first_uid)",
-            hint="--isolation container, or leave pids or the option first_uid out",
+            "slots of a container share its pids if other containers have the same users (option first_uid)",
+            hint="--isolation container, or remove pids or the option first_uid",
         )
     if options.driver == "singularity":
         _refuse_beside_docker(spec, asked)
     if spec.cpu is not None and options.core_mhz is None:
         raise SandboxRefusedError(
-            f"Nomad shares out MHz: {spec.cpu:g} cores cannot be enforced without knowing a core's",
+            f"Nomad allocates MHz: {spec.cpu:g} cores cannot be enforced without the MHz of a core",
             hint="set the backend's option core_mhz to that of the nodes (nomad node status -stats)",
         )
 
@@ -50,21 +50,21 @@ def refuse_what_nomad_shares(spec: SandboxSpec, options: NomadOptions) -> None:
 def _refuse_beside_docker(spec: SandboxSpec, asked: list[str]) -> None:
     if spec.isolation == "container+slot":
         raise SandboxRefusedError(
-            "slots of a container of driver singularity would all be one user", hint="--isolation container"
+            "slots of a container with driver singularity would all have the same user", hint="--isolation container"
         )
     if asked:
         raise SandboxRefusedError(
-            f"Nomad's driver raw_exec enforces no {', '.join(asked)}", hint="driver: docker, or leave the limit out"
+            f"Nomad's driver raw_exec does not enforce {', '.join(asked)}", hint="driver: docker, or remove the limit"
         )
     if spec.image is not None:
         raise SandboxRefusedError(
-            f"driver singularity runs one image for all, wanted {spec.image!r} for this one",
-            hint="leave the task's image out, or driver: docker",
+            f"expected no image, as driver singularity has one for all sandboxes, got {spec.image!r}",
+            hint="remove the task's image, or set driver: docker",
         )
 
 
 def describe(spec: SandboxSpec, options: NomadOptions, *, job: str, image: str, slots: int) -> dict[str, Any]:
-    """Return what is recorded with a rollout; the bound of a slot's own user is added where there is one."""
+    """Return the provenance of a rollout; a slot's own process limit is added later if it has one."""
     is_docker = options.driver == "docker"
     whose = " for all slots together" if slots > 1 else ""
     processes = processes_of_all(spec, options, slots=slots) if slots > 1 else processes_of(spec, options)

@@ -1,4 +1,4 @@
-"""One sandbox's slot of a container, or its container to itself."""
+"""One sandbox's slot of a container, which may be the only one."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hermes_sandbox.backends import AgentSlot, SlotRequest, UserSlot
 
 
 class ContainerSlot(UserSlot):
-    """One sandbox's slot of an allocation, which is recorded when there is one."""
+    """One sandbox's slot of an allocation; the allocation is recorded once it is known."""
 
     def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*arguments, provenance={**provenance, "allocation": {}}, **options)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Open a slot, or end all that runs in the present one."""
+        """Open a slot, or end everything in the present one."""
         slot = await super().serve(request, previous)
-        # Handed on when the sandbox was made, before there was an allocation.
+        # The sandbox was created before its allocation existed.
         self.provenance["allocation"].update(self.place.provenance)
         return slot
 
     async def freeze(self) -> None:
-        """Give the slot's directory to root, for the slot's user to read and run.
+        """Give the slot's directory to root; the slot's user can still read and execute its files.
 
         Raises:
-            SandboxRefusedError: Commands have no user of their own here.
+            SandboxRefusedError: Commands have no separate user here.
         """
         if "uid" not in self.slot_fields():
             raise SandboxRefusedError(

@@ -1,8 +1,8 @@
-"""The streams of a program that Nomad's `alloc exec` has started, over a websocket, as the stream of an agent.
+"""The streams of a program started by Nomad's `alloc exec`, over a websocket, as the stream of an agent.
 
-Each frame is a JSON object with base64 in it: {"stdin": {"data": …}} there, {"stdout": {"data": …}}, {"stderr": …},
-{"stdout": {"close": true}} and at last {"exited": true, "result": {"exit_code": 3}} back; exit code 0 is an empty
-result.
+Each frame is a JSON object with base64 data. Sent: {"stdin": {"data": …}}. Received: {"stdout": {"data": …}},
+{"stderr": …}, {"stdout": {"close": true}} and finally {"exited": true, "result": {"exit_code": 3}}; exit code 0 is an
+empty result.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import aiohttp
 from hermes_sandbox.backends import AgentStream, CallbackReader
 
 _PIECE: Final = 1 << 15
-"""Bytes of one frame; Nomad copies frames as a whole several times."""
+"""Maximum bytes of one frame; Nomad copies whole frames several times."""
 _HIGH: Final = 1 << 18
-"""Bytes that wait to be sent before whoever writes has to wait."""
+"""Bytes in the send queue before a writer has to wait."""
 HEARTBEAT: Final = 10.0
-"""Seconds between empty frames, as Nomad's own client sends them: proxies close what is silent."""
+"""Seconds between empty frames, as in Nomad's own client, because proxies close idle connections."""
 _LINGER: Final = 5.0
-"""Seconds that a program has to end after the end of its input, before the websocket is closed."""
+"""Seconds for a program to end after the end of its input, before the websocket is closed."""
 _KEPT: Final = 8192
-"""Bytes of what is for messages that are kept, the last ones."""
+"""How many bytes at the end of the error output are kept for messages."""
 _NO_PROGRAM: Final = frozenset({126, 127})
 _RUNTIME: Final = b"OCI runtime exec failed"
-"""What the engine says on the standard output in place of a program that is not there, and so before anything else."""
+"""The engine's message for a missing program; it is the first thing on standard output."""
 
 Explain = Callable[[], Awaitable[str | None]]
 
 
 class _Flow:
-    """Holds the reading of frames back while nobody takes what they carry; the transport of a `CallbackReader`."""
+    """Pauses the reading of frames while their data is not consumed; the transport of a `CallbackReader`."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -61,12 +61,12 @@ class _Flow:
 
 
 class ExecStream:
-    """One program's streams. It is its own writer, and that writer's transport.
+    """One program's streams. The object is also the writer and the writer's transport.
 
     Args:
         websocket: The connection.
-        explain: Says what has become of the allocation, asked when the connection ends.
-        window: Seconds for which what is written is gathered.
+        explain: Returns how the allocation ended; called when the connection ends.
+        window: Seconds for which written bytes are collected.
         heartbeat: Seconds of silence after which an empty frame is sent.
     """
 
@@ -100,7 +100,7 @@ class ExecStream:
         self._receiving = self._loop.create_task(self._receive())
 
     def as_agent_stream(self, where: str = "") -> AgentStream:
-        """Return it as what an agent's client takes; `where` follows "the agent" in messages."""
+        """Return the streams as an `AgentStream`; `where` follows "the agent" in messages."""
         return AgentStream(self.reader, self, self.last_words, where)
 
     async def last_words(self) -> str:
@@ -111,11 +111,11 @@ class ExecStream:
 
     @property
     def transport(self) -> ExecStream:
-        """Itself: it can be aborted."""
+        """This object, which can be aborted."""
         return self
 
     def write(self, data: bytes | memoryview, /) -> None:
-        """Queue bytes; what is written after the end is dropped, as the other end is not there."""
+        """Queue bytes; bytes after the end of the connection are dropped."""
         if self._is_closing:
             return
         self._unsent += data
@@ -124,7 +124,7 @@ class ExecStream:
         self._wake.set()
 
     async def drain(self) -> None:
-        """Wait until there is room for more, or nobody to have it.
+        """Wait until the queue has room.
 
         Raises:
             ConnectionResetError: The connection has ended.
@@ -134,11 +134,11 @@ class ExecStream:
             raise ConnectionResetError("the websocket has been closed")
 
     def is_closing(self) -> bool:
-        """Tell whether it has been closed or aborted."""
+        """Return whether it was closed or aborted."""
         return self._is_closing
 
     def close(self) -> None:
-        """Send what is queued and the end of the input; the program has a few seconds to end on that."""
+        """Send the queued bytes and the end of the input; the program then has a few seconds to end."""
         if not self._is_closing:
             self._is_closing = True
             self._wake.set()
@@ -156,10 +156,10 @@ class ExecStream:
         """Wait until the websocket is closed."""
         await asyncio.wait((self._sending, self._receiving))
 
-    # What goes there.
+    # Sending.
 
     async def _send(self) -> None:
-        with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # the receiver says why
+        with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # the receiver reports the reason
             while not (self._is_closing and not self._unsent):
                 if not self._unsent:
                     await self._beat()
@@ -185,7 +185,7 @@ class ExecStream:
         except TimeoutError:
             await self._websocket.send_str("{}")
 
-    # What comes back.
+    # Receiving.
 
     async def _receive(self) -> None:
         error: OSError | None = ConnectionAbortedError("the connection was aborted")
@@ -202,13 +202,13 @@ class ExecStream:
             await self._close_websocket()
 
     async def _close_websocket(self) -> None:
-        # In a task of its own: whoever aborts does not wait, and is not to break it off.
+        # In a separate task: the caller of abort does not wait, and must not cancel it.
         closing = asyncio.ensure_future(self._websocket.close())
         with contextlib.suppress(aiohttp.ClientError, OSError):
             await asyncio.shield(closing)
 
     async def _take_all(self) -> OSError | None:
-        """Read frames to the end; return what broke the stream, None where the program has ended by itself."""
+        """Read frames to the end; return the error that broke the stream, or None if the program ended by itself."""
         while True:
             await self._flow.await_open()
             message = await self._websocket.receive()
@@ -217,7 +217,7 @@ class ExecStream:
             try:
                 self._take(json.loads(message.data))
             except (ValueError, TypeError, AttributeError, binascii.Error) as error:
-                return ConnectionAbortedError(f"Nomad sent a frame that is none of alloc exec's: {error}")
+                return ConnectionAbortedError(f"expected a frame of alloc exec from Nomad, got another: {error}")
 
     def _take(self, frame: Mapping[str, Any]) -> None:
         for name in ("stdout", "stderr"):
@@ -259,7 +259,7 @@ class ExecStream:
 async def run(
     websocket: aiohttp.ClientWebSocketResponse, explain: Explain, *, timeout: float
 ) -> tuple[int | None, str]:
-    """Wait for a program that needs no input; returns its exit code, None if it was not learned, and what it said."""
+    """Run a program without input; return its exit code, None if unknown, and its output."""
     stream = ExecStream(websocket, explain)
     stream.close()
     output = bytearray()

@@ -1,4 +1,4 @@
-"""Backends on the stand-in, as the tests make them."""
+"""Backends on the stand-in, for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_backend_nomad.options import NomadOptions
 
 
 class Backends:
-    """Makes backends on the stand-in, and closes them."""
+    """Creates backends on the stand-in and closes them."""
 
     def __init__(self, address: str, leases: Path) -> None:
         self.address = address
@@ -18,7 +18,7 @@ class Backends:
         self.made: list[NomadBackend] = []
 
     def __call__(self, **options: Any) -> NomadBackend:
-        # The stand-in is a Python program on a busy machine: it may take its time.
+        # The stand-in is a Python program and may be slow on a busy machine.
         patient = {"request_timeout": 60.0, "acquire_timeout_s": 120.0}
         given = {"nomad_address": self.address, "sandbox_image": "hermes:1", **patient, **options}
         backend = NomadBackend(NomadOptions(**given))

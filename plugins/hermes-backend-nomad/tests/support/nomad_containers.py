@@ -1,4 +1,4 @@
-"""Containers of the stand-in: real processes in namespaces of their own, with real limits and capabilities."""
+"""Containers of the stand-in: real processes in separate namespaces, with real limits and capabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BOX = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", 
 
 
 class Container:
-    """What the docker driver would run, made of bubblewrap, nsenter and setpriv.
+    """The docker driver's container, built with bubblewrap, nsenter and setpriv.
 
     Args:
         name: The allocation's id.

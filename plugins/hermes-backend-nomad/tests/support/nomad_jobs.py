@@ -1,4 +1,4 @@
-"""What the stand-in knows of jobs, evaluations and allocations, and how an allocation comes to run and to end."""
+"""The stand-in's jobs, evaluations and allocations, and the life cycle of an allocation."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Allocation:
         return {**copy.deepcopy(LISTED), **self._common(), **own}
 
     def single(self) -> dict[str, Any]:
-        """Return it as it is alone."""
+        """Return the allocation in the form of a single answer."""
         body = {**copy.deepcopy(SINGLE), **self._common(), "Job": self.job.description}
         if self.wanted_why:
             body["DesiredDescription"] = self.wanted_why
@@ -204,7 +204,7 @@ class Job:
         return self.evaluate("job-register", modified)
 
     def evaluate(self, trigger: str, modified: int | None = None) -> dict[str, Any]:
-        """Place what is missing and stop what is not wanted any more."""
+        """Place missing groups and stop removed ones."""
         index = self.engine.next_index()
         base = {name: EVALUATION[name] for name in EVALUATION if name not in {"BlockedEval", "FailedTGAllocs"}}
         evaluation = {
@@ -244,7 +244,7 @@ class Job:
         self.evaluations.append(blocked)
 
     def _occupying(self) -> list[Allocation]:
-        # One that has failed keeps its place where nothing is to be rescheduled.
+        # A failed allocation keeps its place if rescheduling is off.
         return [found for found in self.allocations if found.wanted == "run" and found.status in {*LIVE, "failed"}]
 
     async def end(self) -> None:
@@ -254,7 +254,7 @@ class Job:
 
 
 class Engine:
-    """All that the stand-in knows, and the faults it is to have."""
+    """The stand-in's whole state, and the faults to simulate."""
 
     def __init__(self) -> None:
         self.faults: dict[str, Any] = {}

@@ -34,7 +34,7 @@ _QUERY: Mapping[tuple[str, str], set[str]] = {
     ("GET", "/v1/client/allocation/{allocation}/exec"): {"task", "tty", "command"},
     ("GET", "/v1/job/{job}/allocations"): {"index", "wait"},
 }
-"""What a request may ask beside region and namespace, by its method and route."""
+"""The allowed query parameters besides region and namespace, by method and route."""
 _PARTS = ("RestartPolicy", "ReschedulePolicy", "EphemeralDisk")
 _JOB_KEYS = {"ID", "Name", "Type", "Datacenters", "Meta", "TaskGroups", "Update", "Region", "Namespace"}
 
@@ -87,7 +87,7 @@ class Server:
             answer = await handler(request)
             # Late, and done all the same.
             await asyncio.sleep(faults.get("delay", 0))
-        except (web.HTTPException, ConnectionResetError):  # what was asked for, or nobody there to be told
+        except (web.HTTPException, ConnectionResetError):  # a requested error, or the client has disconnected
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the test must fail
             return self._fault(f"{request.method} {request.path_qs}: {error!r}")
@@ -256,7 +256,7 @@ class Server:
             for task in (feeding, *pumps):
                 task.cancel()
             await asyncio.wait((feeding, *pumps))
-            # As with a real one: nobody kills what was started. It sees the end of its input.
+            # As in real Nomad, the program is not killed; it gets the end of its input.
             if process.stdin is not None:
                 process.stdin.close()
             if process.returncode is None:

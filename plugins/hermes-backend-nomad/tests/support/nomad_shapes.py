@@ -31,7 +31,7 @@ _MAPS: Final = frozenset(
         "Config",
     ]
 )
-"""Objects whose keys are names, not fields."""
+"""Objects with names as keys instead of fields."""
 _SAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "register": ("register", "register_unplaceable", "register_noimage"),
     "deregister": ("deregister", "deregister_bad", "deregister_bad2"),
@@ -49,7 +49,7 @@ _OF_ALLOCATION: Final = ("DesiredTransition", "DesiredDescription", "PreemptedBy
 
 @dataclass
 class Shape:
-    """What was seen at one place: JSON types, fields (in all samples, or only in some), elements."""
+    """The shape at one position: JSON types, fields (in all samples or only in some), elements."""
 
     types: set[str] = field(default_factory=set)
     fields: dict[str, Shape] = field(default_factory=dict)

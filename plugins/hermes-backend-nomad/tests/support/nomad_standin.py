@@ -1,4 +1,4 @@
-"""The stand-in as the tests hold it: a process of its own, asked and given orders over HTTP."""
+"""The tests' handle of the stand-in: a separate process, controlled over HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StandIn:
         self._send("faults", faults)
 
     def forget(self) -> None:
-        """Have no errors any more: they were wanted."""
+        """Clear the errors that the test expected."""
         self._send("forget", {})
 
     def order(self, what: str, allocation: str) -> None:

@@ -22,8 +22,8 @@ _LOGINS: Final = 6
 class SshBackend(MachineBackend):
     """Sandboxes on a machine reached by SSH.
 
-    Isolation `none` trusts the machine: commands run there as the login's user, beside everything else of that user.
-    `bwrap` shows them a read-only /usr and directories of their own, where the machine has bubblewrap.
+    Isolation `none` trusts the machine: commands run there as the login user, next to all other processes of that user.
+    `bwrap` gives them a read-only /usr and private directories, if the machine has bubblewrap.
     """
 
     declaration: ClassVar[BackendSpec] = SSH
@@ -40,7 +40,7 @@ class SshBackend(MachineBackend):
 
     @property
     def place_name(self) -> str:
-        """The machine as people write it."""
+        """The machine's name for messages."""
         return self.options.name
 
     def address(self) -> Mapping[str, Any]:
@@ -48,12 +48,12 @@ class SshBackend(MachineBackend):
         return {"host": self.options.host, "port": self.options.port, "user": self.options.user}
 
     async def connect(self) -> SshConnection:
-        """Log in for a new place, while there may be more of them."""
+        """Log in for a new place if the limit of connections allows it."""
         most = self.options.connections
         async with self._counting:
             if most is not None and sum(connection.alive for connection in self._used) >= most:
                 raise BackendError(
-                    f"all {most} connections to {self.options.name} are in use",
+                    f"expected a free connection to {self.options.name}, got all {most} in use",
                     hint="run fewer sandboxes at once, or raise the option connections or slots_per_agent",
                 )
             connection = await self._log_in()
@@ -61,7 +61,7 @@ class SshBackend(MachineBackend):
         return connection
 
     async def connect_again(self, lost: Link) -> SshConnection:
-        """Log in to clean up, which counts as no connection for sandboxes."""
+        """Log in to clean up; this does not count towards the limit of connections."""
         del lost
         return await self._log_in()
 
@@ -71,11 +71,11 @@ class SshBackend(MachineBackend):
 
     @contextlib.asynccontextmanager
     async def reach(self, handle: Mapping[str, Any]) -> AsyncIterator[Sequence[Link]]:
-        """Log in to the machine, if it is the one of the options."""
+        """Log in to the machine of the handle, if it is the one in the options."""
         there = tuple(handle[name] for name in ("host", "port", "user"))
         if there != tuple(self.address().values()):
             raise BackendError(
-                f"sandbox {handle['sandbox_id']} is at {there[2]}@{there[0]}:{there[1]}, not at {self.options.name}"
+                f"expected {there[2]}@{there[0]}:{there[1]} for sandbox {handle['sandbox_id']}, got {self.options.name}"
             )
         connection = await self._log_in()
         try:

@@ -1,4 +1,4 @@
-"""One connection to a machine: programs in channels of their own, and the agent's stream."""
+"""One connection to a machine: programs in separate channels, and the agent's stream."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hermes_sandbox.remote import CompletedCommand
 
 T = TypeVar("T")
 _SAID: Final = 1 << 14
-"""Bytes that are read of what a program wrote to its standard error."""
+"""Maximum bytes read from a program's standard error."""
 
 
 class ChannelProgram:
-    """A running program whose standard input and output are a channel."""
+    """A running program with a channel as its standard input and output."""
 
     def __init__(self, channel: Channel, stream: AgentStream, work: Callable[..., asyncio.Future[bool]]) -> None:
         self._channel = channel
@@ -34,11 +34,11 @@ class ChannelProgram:
 
     @property
     def over(self) -> bool:
-        """Whether its end is known, good or bad."""
+        """Whether the program has ended, successfully or not."""
         return self._channel.status_event.is_set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for its end; True if it ended by itself, and well."""
+        """Wait for the end; return True if the program ended by itself with success."""
         return await self._work(self._wait, seconds)
 
     def _wait(self, seconds: float) -> bool:
@@ -46,7 +46,7 @@ class ChannelProgram:
 
 
 class SshConnection:
-    """A machine we are logged in to. All that blocks happens in a few threads of its own."""
+    """A logged-in connection to a machine. Blocking calls run in a few threads of its own pool."""
 
     def __init__(self, options: SshOptions) -> None:
         self._options = options
@@ -55,7 +55,7 @@ class SshConnection:
 
     @classmethod
     async def open(cls, options: SshOptions) -> Self:
-        """Connect and log in; not interrupted by cancellation, limited by the options' time-outs."""
+        """Connect and log in within the options' timeouts; cancellation does not interrupt it."""
         connection = cls(options)
         try:
             connection._transports = await connection._work(connect, options)
@@ -66,19 +66,19 @@ class SshConnection:
 
     @property
     def name(self) -> str:
-        """The machine as people write it."""
+        """The machine's name for messages."""
         return self._options.name
 
     @property
     def alive(self) -> bool:
-        """Whether the connection stands, as far as is known."""
+        """Whether the connection is open, as far as known."""
         return bool(self._transports) and self._transports[-1].is_active()
 
     def _work(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
-        """Run a program to its end; raises `SandboxLostError` when the connection goes or it takes too long."""
+        """Run a program to its end; raise `SandboxLostError` if the connection breaks or the timeout passes."""
         return await self._work(self._run, command, data, timeout)
 
     def _run(self, command: str, data: bytes, timeout: float) -> CompletedCommand:
@@ -107,7 +107,7 @@ class SshConnection:
             channel.exec_command(command)
         except ChannelException as error:
             raise BackendError(
-                f"{self._options.name} opens no further session: {error.text}",
+                f"{self._options.name} refuses another session: {error.text}",
                 hint="raise MaxSessions in its sshd_config",
             ) from error
         except (SSHException, OSError, EOFError) as error:
@@ -118,7 +118,7 @@ class SshConnection:
         return SandboxLostError(f"the connection to {self._options.name} is lost: {reason(error)}")
 
     async def start(self, command: str) -> ChannelProgram:
-        """Start a program that talks to the caller until its input ends."""
+        """Start a program that communicates with the caller until its input ends."""
         channel = await self._work(self._start, command)
         reader, writer = open_stream(channel)
 
@@ -128,7 +128,7 @@ class SshConnection:
         return ChannelProgram(channel, AgentStream(reader, writer, diagnose), self._work)
 
     async def aclose(self) -> None:
-        """Hang up; safe to call twice."""
+        """Close the connection; safe to call twice."""
         transports, self._transports = self._transports, []
         if transports:
             await self._work(disconnect, transports)
@@ -146,6 +146,6 @@ def _drain(receive: Callable[[int], bytes], channel: Channel, end: float) -> byt
 
 
 def _read_stderr(channel: Channel) -> bytes:
-    # What it complained about arrives before its end does; without an end, what is there by now.
+    # Error output arrives before the end of the program; without an end, take what is there.
     channel.status_event.wait(1.0)
     return channel.recv_stderr(_SAID) if channel.recv_stderr_ready() else b""

@@ -1,4 +1,4 @@
-"""Private keys: where they are looked for, and what is wrong with one that cannot be used."""
+"""Find private keys, and explain why one cannot be used."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
 def candidate_keys(login: Login) -> Generator[tuple[str, PKey | None], None, None]:
-    """Yield the keys to try, each with words for it; None for one that lies in the usual place and cannot be used.
+    """Yield the keys to try, each with its description; the key is None if one in the usual place cannot be used.
 
     Raises:
-        SandboxRefusedError: The key that was named cannot be used.
+        SandboxRefusedError: The configured key cannot be used.
     """
     if login.key is not None:
         yield f"key {login.key}", _load(login.key, login)
@@ -29,7 +29,7 @@ def candidate_keys(login: Login) -> Generator[tuple[str, PKey | None], None, Non
     if login.password is not None:
         return
     if login.agent and os.environ.get("SSH_AUTH_SOCK"):
-        with contextlib.closing(Agent()) as agent:  # it signs while the key is being tried
+        with contextlib.closing(Agent()) as agent:  # the agent must stay open while its keys are tried
             for key in agent.get_keys():
                 yield f"agent's key {key.get_name()} {key.comment or ''}".rstrip(), key
     for path in (Path.home() / ".ssh" / name for name in _USUAL):
@@ -52,23 +52,27 @@ def _load(path: Path, login: Login) -> PKey:
     except OSError as error:
         raise SandboxRefusedError(f"the private key {path} cannot be read: {error}") from error
     except PasswordRequiredException as error:
-        hint = "set the option passphrase, or load the key into ssh-agent (`ssh-add`) and leave the option key out"
+        hint = "set the option passphrase, or load the key into ssh-agent (`ssh-add`) and remove the option key"
         raise SandboxRefusedError(
             f"the private key {path} is encrypted and no passphrase was given", hint=hint
         ) from error
     except (SSHException, UnknownKeyType, ValueError) as error:
-        what = "the passphrase is wrong, or the file is damaged" if passphrase else "it is no private key, or damaged"
+        what = (
+            "the passphrase is wrong, or the file is damaged"
+            if passphrase
+            else "it is not a private key, or it is damaged"
+        )
         raise SandboxRefusedError(f"the private key {path} cannot be used: {what}", hint=_hint(path)) from error
     return key
 
 
 def _require_private(path: Path) -> None:
-    """Refuse what OpenSSH refuses: a key of one's own that others may read, write or run."""
+    """Refuse a key that other users may read, write or execute, as OpenSSH does."""
     found = path.stat()
     if found.st_uid == os.getuid() and found.st_mode & 0o077:
         raise SandboxRefusedError(
-            f"the private key {path} is open to others (mode {found.st_mode & 0o777:04o}), and so is what it opens",
-            hint=f"`chmod 600 {path}`; make a new key where others may have copied it",
+            f"the private key {path} is accessible to other users (mode {found.st_mode & 0o777:04o})",
+            hint=f"`chmod 600 {path}`; create a new key if others may have copied it",
         )
 
 

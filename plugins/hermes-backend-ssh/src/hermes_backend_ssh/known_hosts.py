@@ -1,4 +1,4 @@
-"""Is this the machine it was? OpenSSH's known_hosts file, read so that an error can name the line."""
+"""Check host keys against OpenSSH's known_hosts file; errors name the line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Line:
     key: str
 
     def names(self, host: str) -> bool:
-        """Tell whether the line is about a host; a pattern with `!` takes it out again."""
+        """Return whether the line applies to a host; a pattern with `!` excludes it."""
         found = False
         for pattern in self.hosts.split(","):
             if pattern.startswith("!") and fnmatch.fnmatchcase(host, pattern[1:]):
@@ -45,12 +45,12 @@ def host_name(host: str, port: int) -> str:
 
 
 def known_kinds(file: Path, host: str, port: int) -> list[str]:
-    """Return the kinds of keys known of a machine: asked for first, as a machine has several."""
+    """Return the known key types of a machine, to request these first, because a machine has several."""
     return [line.kind for line in _about(file, host_name(host, port)) if not line.marker]
 
 
 def check_host_key(file: Path, host: str, port: int, key: PKey, policy: HostKeyPolicy) -> None:
-    """Raise `SandboxRefusedError` unless the file knows this key; `accept-new` adds a machine's first one."""
+    """Raise `SandboxRefusedError` unless the file has this key; `accept-new` adds a machine's first key."""
     name = host_name(host, port)
     lines = _about(file, name)
     text = key.get_base64()
@@ -76,8 +76,8 @@ def _key_change(file: Path, host: str, port: int, key: PKey, lines: list[_Line])
     places = ", ".join(f"{file}:{line.number} ({line.kind})" for line in same)
     name = host_name(host, port)
     return SandboxRefusedError(
-        f"the host key of {name} HAS CHANGED, somebody may be listening: it showed {key.get_name()} {fingerprint(key)},"
-        f" wanted the one of {places}",
+        f"the host key of {name} HAS CHANGED, the connection may be intercepted: expected the key of {places}, "
+        f"got {key.get_name()} {fingerprint(key)}",
         hint=f"only if you know why it changed: `ssh-keygen -f {file} -R '{name}'`, then add the new key",
     )
 
@@ -87,7 +87,7 @@ def _matches(host: str, pattern: str) -> bool:
         _, _, salt, digest = pattern.split("|")
         found = hmac.new(base64.b64decode(salt), host.encode(), hashlib.sha1).digest()
         return hmac.compare_digest(found, base64.b64decode(digest))
-    # Brackets are part of a name here ("[host]:port"), no choice of characters.
+    # Brackets are part of a name here ("[host]:port"), not a character class.
     return fnmatch.fnmatchcase(host, pattern.lower().replace("[", "[[]"))
 
 

@@ -1,4 +1,4 @@
-"""From a host's name to a transport that has let us in; every failure says what to do. All of it blocks."""
+"""Connect and log in to a host; every error has a hint. All functions block."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from hermes_backend_ssh.options import Login, SshOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 _LOG: Final = "hermes_backend_ssh.paramiko"
-# What paramiko logs is in the errors as well; without a handler, Python would print it.
+# The errors contain what paramiko logs; without a handler, Python would print it too.
 logging.getLogger(_LOG).addHandler(logging.NullHandler())
 _RSA: Final = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 def reason(error: Exception) -> str:
-    """Return what an error says; an end of the stream says nothing."""
-    return str(error) or "it hung up"
+    """Return an error's text; an end of the stream has none."""
+    return str(error) or "it closed the connection"
 
 
 def connect(options: SshOptions) -> list[Transport]:
-    """Log in, machine after machine; returns the transports, the wanted machine's last."""
+    """Log in through each jump host; return the transports, the target's last."""
     transports: list[Transport] = []
     try:
         for login in (*options.jump, options):
@@ -63,10 +63,10 @@ def _reach(login: Login, options: SshOptions) -> socket.socket:
         hint = "check the spelling; names of ~/.ssh/config are not read, set host, port, user and key"
         raise BackendError(f"the host name {login.host!r} cannot be resolved: {error.strerror}", hint=hint) from error
     except ConnectionRefusedError as error:
-        hint = "start sshd there (`systemctl start ssh`), or set the option port to where it listens"
+        hint = "start sshd there (`systemctl start ssh`), or set the option port to sshd's port"
         raise BackendError(f"nothing listens on {where}: connection refused", hint=hint) from error
     except TimeoutError as error:
-        hint = "a firewall or a machine that is off; raise connect_timeout if it is only slow"
+        hint = "check for a firewall or a stopped machine; raise connect_timeout if it is only slow"
         raise BackendError(f"{where} did not answer within {options.connect_timeout:g} s", hint=hint) from error
     except OSError as error:
         raise BackendError(
@@ -77,11 +77,11 @@ def _reach(login: Login, options: SshOptions) -> socket.socket:
 
 
 def _tune(sock: socket.socket, options: SshOptions) -> None:
-    # Without this, each small packet waits for the acknowledgement of the last one: ten times the latency.
+    # Otherwise each small packet waits for the acknowledgement of the last one, with ten times the latency.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if options.keepalive and hasattr(socket, "TCP_USER_TIMEOUT"):
-        # What nobody acknowledges ends the connection; the signs of life make sure that there is something.
+        # Unacknowledged data ends the connection; keep-alive packets make sure that there is some.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, options.keepalive * 3000)
 
 
@@ -111,14 +111,14 @@ def _negotiate(sock: socket.socket | Channel, login: Login, options: SshOptions)
         _prefer_fast(transport)
         _prefer_known(transport, login, options)
         transport.start_client(timeout=options.connect_timeout)
-        # A negotiation that takes too long ends without an exception, and then there is no key.
+        # A negotiation that times out ends without an exception and without a key.
         key = transport.get_remote_server_key()
         check_host_key(options.known_hosts, login.host, login.port, key, options.host_key_policy)
     except (SSHException, OSError, EOFError) as error:
         transport.close()
         raise BackendError(
-            f"{login.host} port {login.port} does not agree on SSH: {reason(error)}",
-            hint="is it sshd that listens there? Its log says why; MaxStartups limits how many may log in at once",
+            f"SSH negotiation with {login.host} port {login.port} failed: {reason(error)}",
+            hint="check that sshd listens there and read its log; MaxStartups limits concurrent logins",
         ) from error
     except BaseException:
         transport.close()
@@ -127,13 +127,13 @@ def _negotiate(sock: socket.socket | Channel, login: Login, options: SshOptions)
 
 
 def _prefer_fast(transport: Transport) -> None:
-    # GCM needs no hash beside the encryption, which halves the processor time of large files.
+    # GCM needs no separate hash, which halves the CPU time for large files.
     security = transport.get_security_options()
     security.ciphers = sorted(security.ciphers, key=lambda name: "gcm" not in name)
 
 
 def _prefer_known(transport: Transport, login: Login, options: SshOptions) -> None:
-    """Ask for the kinds of keys that are known: a machine has several, and another kind would look like a change."""
+    """Request the known key types: a machine has several, and an unknown type would look like a changed key."""
     kinds = known_kinds(options.known_hosts, login.host, login.port)
     wanted = [name for kind in kinds for name in (_RSA if kind == "ssh-rsa" else (kind,))]
     security = transport.get_security_options()
@@ -154,7 +154,7 @@ def _authenticate(transport: Transport, login: Login, options: SshOptions) -> No
             tried.append("the password")
             _attempt(offered, partial(transport.auth_password, login.user, login.password.get_secret_value()))
         if not transport.is_authenticated() and not offered:
-            # What lets everybody in does so now; everything else says what it wants instead.
+            # A server without authentication accepts this; others answer with the methods that they accept.
             _attempt(offered, partial(transport.auth_none, login.user))
     except (SSHException, OSError, EOFError) as error:
         raise _login_refusal(login, tried, offered, f" ({reason(error)})") from error
@@ -165,7 +165,7 @@ def _authenticate(transport: Transport, login: Login, options: SshOptions) -> No
 
 
 def _attempt(offered: list[str], login: Callable[[], list[str]]) -> bool:
-    """Try one way in; False when nothing further of its kind needs to be tried."""
+    """Try one authentication method; return False if further tries of this method are useless."""
     try:
         offered[:] = login()
     except BadAuthenticationType as error:
@@ -181,6 +181,6 @@ def _login_refusal(login: Login, tried: list[str], offered: list[str], why: str)
     attempts = ", ".join(tried) or "nothing: no key, no ssh-agent, no password"
     public = login.key.with_name(login.key.name + ".pub") if login.key is not None else "KEY.pub"
     return SandboxRefusedError(
-        f"{login.name} does not let us in{why}; tried {attempts}{said}",
+        f"{login.name} refuses the login{why}; tried {attempts}{said}",
         hint=f"`ssh-copy-id -i {public} -p {login.port} {login.user}@{login.host}`, or set user, key or password",
     )

@@ -1,4 +1,4 @@
-"""What a run's config says about the machine."""
+"""The options of backend `ssh`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pa
 
 
 class Login(BaseModel):
-    """One machine and how to be let in. Secrets are never shown, logged or written to a lease."""
+    """One machine and its credentials. Secrets are never displayed, logged or written to a lease."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,12 +24,12 @@ class Login(BaseModel):
     port: int = Field(default=22, ge=1, le=65535)
     user: _Word = Field(default_factory=getpass.getuser)
     key: Path | None = None
-    """Private key; the keys of the agent and ~/.ssh/id_* if neither it nor a password is given."""
+    """Private key; without it and a password, the keys of ssh-agent and ~/.ssh/id_* are tried."""
     passphrase: SecretStr | None = None
-    """Of the private key."""
+    """Passphrase of the private key."""
     password: SecretStr | None = None
     agent: bool = True
-    """Whether the keys of a running ssh-agent (SSH_AUTH_SOCK) are tried when no key is named."""
+    """Whether to try the keys of a running ssh-agent (SSH_AUTH_SOCK) if no key is given."""
 
     @field_validator("key")
     @classmethod
@@ -38,7 +38,7 @@ class Login(BaseModel):
 
     @property
     def name(self) -> str:
-        """The machine as people write it."""
+        """The machine's name for messages."""
         return f"{self.user}@{self.host}" + ("" if self.port == 22 else f":{self.port}")
 
 
@@ -46,22 +46,22 @@ class SshOptions(Login, MachineOptions):
     """Options of backend `ssh`."""
 
     jump: tuple[Login, ...] = ()
-    """Machines to go through, the first one first; each of them needs a known host key and a login of its own."""
+    """Jump hosts, in order; each needs a known host key and its own credentials."""
     known_hosts: Path = Field(default=Path("~/.ssh/known_hosts"), validate_default=True)
-    """Keys of the machines, in OpenSSH's format."""
+    """File with the machines' host keys, in OpenSSH's format."""
     host_key_policy: HostKeyPolicy = "strict"
-    """`accept-new` writes a key to `known_hosts` when the machine was never seen; a changed key is always refused."""
+    """`accept-new` adds the key of a new machine to `known_hosts`; a changed key is always refused."""
     connect_timeout: float = Field(default=15.0, gt=0)
-    """Seconds for each of: connecting, agreeing on keys, logging in."""
+    """Timeout in seconds for each of: connecting, key exchange, login."""
     keepalive: int = Field(default=15, ge=0)
-    """Seconds between signs of life; a connection that acknowledges nothing for three of them is given up. 0: none."""
+    """Seconds between keep-alive packets; a connection is closed if three stay unacknowledged. 0: none."""
     connections: int | None = Field(default=None, ge=1)
-    """At most so many connections for sandboxes at a time, further sandboxes are refused; None: as many as needed."""
+    """Maximum number of connections for sandboxes, beyond which sandboxes are refused; None: unlimited."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_environment(cls, values: Any) -> Any:
-        # The names that hermes-agent gave them; what the config says goes before.
+        # hermes-agent's environment variables; the config wins.
         names = {"host": "TERMINAL_SSH_HOST", "user": "TERMINAL_SSH_USER", "port": "TERMINAL_SSH_PORT"}
         names["key"] = "TERMINAL_SSH_KEY"
         found = {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}

@@ -1,4 +1,4 @@
-"""A channel as an asyncio stream: paramiko blocks, so two threads stand between it and the event loop."""
+"""A channel as an asyncio stream: paramiko blocks, so two threads connect it to the event loop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Final
 from paramiko import Channel
 
 _PIECE: Final = 1 << 18
-"""Bytes that are taken from the channel at once."""
+"""Bytes per read from the channel."""
 _AHEAD: Final = 4
-"""Pieces that may be on their way to the event loop; further ones wait in the channel, and so at the other end."""
+"""Pieces queued for the event loop; more stay in the channel, and so at the other end."""
 _PACKET: Final = 1 << 15
-"""Bytes sent at once: what sshd takes in a packet, and `Channel.sendall` copies all that is left after each of them."""
+"""Bytes per send: the size of a packet for sshd, because `Channel.sendall` copies the rest after each packet."""
 _HIGH: Final = 1 << 20
 _LOW: Final = 1 << 18
 _TICK: Final = 1.0
-"""Seconds after which a thread that waits for the channel looks whether it is still wanted."""
+"""Seconds after which a waiting thread checks whether it should stop."""
 
 
 class ChannelTransport(asyncio.Transport):
-    """Carries a channel's bytes to and from an asyncio protocol, with back-pressure in both directions."""
+    """Connects a channel to an asyncio protocol, with back-pressure in both directions."""
 
     def __init__(self, channel: Channel, protocol: asyncio.StreamReaderProtocol) -> None:
         super().__init__()
@@ -52,17 +52,17 @@ class ChannelTransport(asyncio.Transport):
             return
         self._written += len(data)
         if not self._full and self.get_write_buffer_size() > _HIGH:
-            # Before the bytes are queued: whoever sends the last of them then sees it.
+            # Set before the bytes are queued, so that the sending thread sees it.
             self._full = True
             self._protocol.pause_writing()
         self._outgoing.put(bytes(data))
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that the channel has not taken yet."""
+        """Return the number of unsent bytes."""
         return self._written - self._sent
 
     def can_write_eof(self) -> bool:
-        """An end of input is what ends the agent."""
+        """Return True: the end of input ends the agent."""
         return True
 
     def write_eof(self) -> None:
@@ -72,32 +72,32 @@ class ChannelTransport(asyncio.Transport):
             self._outgoing.put(None)
 
     def close(self) -> None:
-        """Send the end of input; what still arrives is dropped, and the other end closes."""
+        """Send the end of input and drop further data; the other end then closes."""
         self.write_eof()
 
     def abort(self) -> None:
-        """Drop what has not been sent, and close."""
+        """Drop unsent bytes and close."""
         self._dropping = True
         self.write_eof()
         self.resume_reading()
 
     def is_closing(self) -> bool:
-        """Tell whether the end has been sent or queued."""
+        """Return whether the end was sent or queued."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Take nothing from the channel, until resumed."""
+        """Stop reading from the channel until resumed."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Resume reading."""
         self._reading = True
         held, self._held = self._held, 0
         if held:
             self._room.release(held)
 
     def is_reading(self) -> bool:
-        """Tell whether reading is not paused."""
+        """Return whether reading is not paused."""
         return self._reading
 
     def _receive(self) -> None:
@@ -149,7 +149,7 @@ class ChannelTransport(asyncio.Transport):
                 self._post(self._end_connection)
 
     def _gather(self) -> tuple[memoryview, bool]:
-        """Wait for bytes and take all that have been written meanwhile; False when the end comes after them."""
+        """Wait for bytes and take all written so far; the flag is False if the end follows them."""
         pieces = [self._outgoing.get()]
         with contextlib.suppress(queue.Empty):
             while pieces[-1] is not None:
@@ -178,7 +178,7 @@ class ChannelTransport(asyncio.Transport):
     def _post(self, callback: Callable[..., None], *arguments: bytes) -> bool:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the event loop has been closed: nobody is there any more
+        except RuntimeError:  # the event loop is closed, so there is no receiver
             return False
         return True
 

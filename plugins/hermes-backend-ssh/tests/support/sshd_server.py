@@ -1,4 +1,4 @@
-"""A real sshd on a loopback port, with keys and a configuration of its own."""
+"""A real sshd on a loopback port, with separate keys and configuration."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class SshServer:
         return [pid for pid, name in _descendants(self._process.pid) if name.startswith("sshd")]
 
     def agents(self) -> list[int]:
-        """Return the agents that were started through it: what is no sshd itself, and a child of one."""
+        """Return the agents started through it: children of sshd that are not sshd."""
         assert self._process is not None
         return [pid for pid, name in _descendants(self._process.pid, "sshd") if not name.startswith("sshd")]
 
@@ -138,7 +138,7 @@ def find_sshd() -> str:
 
 
 def _free_port() -> int:
-    """Return a port that nobody has: drawn from below those that the kernel gives to whoever asks for any."""
+    """Return a free port from below the kernel's ephemeral range."""
     while True:
         port = random.SystemRandom().randrange(15_000, 32_000)
         with contextlib.suppress(OSError), socket.socket() as sock:
@@ -147,7 +147,7 @@ def _free_port() -> int:
 
 
 def _descendants(root: int, within: str = "") -> list[tuple[int, str]]:
-    """Return what runs below a process, each with its name; below those only whose name begins with `within`."""
+    """Return the descendants of a process with names, descending only into names that start with `within`."""
     children: dict[int, list[tuple[int, str]]] = {}
     for folder in [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
