@@ -53,7 +53,7 @@ def refusing():
 CASES = {
     "docker": ({"docker_host": "unix:///nowhere.sock"}, "no Docker engine answers at unix:///nowhere.sock", "start it"),
     "docker address": ({"docker_host": "ssh://lab"}, "found 'ssh://lab'", "ssh -nNT -L"),
-    "modal": ({}, "Modal needs a token, and there is none", "modal token new"),
+    "modal": ({}, "expected a token for Modal, got none", "modal token new"),
     "nomad": ({"nomad_address": "http://127.0.0.1:{port}"}, "Nomad is not reachable", "start it (`nomad agent -dev`"),
     "pool": ({}, "the pool has no backend", "hermes-core doctor pool --backend-options '{"),
     "pool member": ({"backends": [{"backend": "ssh"}]}, "host is missing", "set the option host of ssh"),

@@ -271,7 +271,7 @@ def test_a_limit_that_the_run_itself_asks_for_is_refused_where_it_cannot_be_enfo
     (tmp_path / "run.yaml").write_text("sandbox:\n  disk_mb: 4096\n")
     ended, rollouts = play(folder, "--config", "run.yaml")
     assert (ended.returncode != 0, rollouts) == (True, [])
-    assert "4096 MB of disk within 2048 MB of memory" in ended.stderr
+    assert "got 4096 MB of disk and 2048 MB of memory" in ended.stderr
 
 
 def test_a_worker_of_ray_wants_no_image_that_no_task_wants(play, tmp_path, named_image):

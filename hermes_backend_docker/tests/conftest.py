@@ -42,7 +42,7 @@ def image() -> str:
 
 @pytest.fixture(scope="session")
 def plain_image() -> str:
-    """The name of an image with neither."""
+    """The name of an image with neither Python nor bash."""
     _build(PLAIN_IMAGE, "build_plain_image.sh")
     return PLAIN_IMAGE
 

@@ -1,4 +1,4 @@
-"""How many processes a container and each of its slots may have, and what becomes of those who want more."""
+"""Process limits of a container and its slots, and commands that exceed them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_shared_container_has_room_for_the_numbers_of_all_slots_and_its_
         assert box.provenance["limits"]["pids"] == f"{pids or 1024} of its user, by RLIMIT_NPROC"
 
 
-async def test_the_option_is_the_number_of_those_who_name_none(made: Made) -> None:
+async def test_the_option_is_the_limit_of_sandboxes_without_one(made: Made) -> None:
     backend = made(pids=50, slots_per_container=2)
     async with await backend.open(_ask("container")) as box:
         assert await _bound(container_name(box.id)) == 51
@@ -106,7 +106,7 @@ async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_process
         full = await one.exec("echo no")
         assert (full.exit_code, full.output) == (254, "bash: fork: Resource temporarily unavailable\n")
         assert (await other.exec("echo $(echo room)")).output == "room\n"
-        # What needs no process of the slot's is served all the same.
+        # Calls that need no process of the slot still work.
         await one.write_file("kept", b"1")
         await one.renew()
         assert (await one.exec("echo $(cat kept)")).output == "1\n"
@@ -143,7 +143,7 @@ async def test_a_container_that_is_full_can_be_made_read_only_all_the_same(backe
 async def test_a_container_without_room_for_another_program_is_emptied_before_it_is_made_read_only(
     backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine's own program in a container takes some threads, and whether there is room for them is luck."""
+    """The engine's own program in a container needs some threads, which may or may not fit."""
     run, asked = Engine.run, []
 
     async def run_in_an_empty_one(engine: Engine, container: str, argv: Sequence[str]) -> None:

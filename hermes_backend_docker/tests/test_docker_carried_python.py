@@ -56,7 +56,7 @@ def _backend(tmp_path: Path, image: str = BARE, **options: Any) -> DockerBackend
 
 @pytest_asyncio.fixture
 async def bare(volume: str, tmp_path: Path) -> AsyncIterator[DockerBackend]:
-    """A backend whose image has bash and no Python."""
+    """A backend with an image that has bash but no Python."""
     made = _backend(tmp_path)
     yield made
     await made.aclose()
@@ -146,7 +146,7 @@ async def _complaint(backend: DockerBackend) -> NoPythonError:
 
 async def test_it_is_not_brought_where_the_options_say_so(volume: str, tmp_path: Path, leftovers: None) -> None:
     for options in ({"carry_python": False}, {"python": "python3"}):
-        assert "do not let it" in str(await _complaint(_backend(tmp_path, **options)))
+        assert "options forbid it" in str(await _complaint(_backend(tmp_path, **options)))
     backend = _backend(tmp_path, carry_python=False)
     async with await backend.open(_ask()) as box:
         assert box.provenance["agent"] == "sh"
@@ -155,7 +155,7 @@ async def test_it_is_not_brought_where_the_options_say_so(volume: str, tmp_path:
 
 @pytest.fixture
 def made_of(tmp_path: Path) -> Callable[..., str]:
-    """Describe an image without Python in which something else is, for it to be built: `made_of("RUN …")`."""
+    """Return the name of an image without Python, built from some lines: `made_of("RUN …")`."""
 
     def write(*lines: str, base: str = BARE) -> str:
         (tmp_path / "Dockerfile").write_text("\n".join([f"FROM {base}", *lines, ""]))
@@ -167,7 +167,7 @@ def made_of(tmp_path: Path) -> Callable[..., str]:
 async def test_an_image_puts_nothing_into_what_others_start(
     volume: str, made_of: Callable[..., str], tmp_path: Path, leftovers: None
 ) -> None:
-    """The engine fills an empty volume with what the image has there, unless it is told not to."""
+    """The engine fills an empty volume with the image's files, unless the mount disables it."""
     mount = carried_python.MOUNT
     evil = f"mkdir -p {mount}/evil/bin && printf '#!/bin/sh\\n' >{mount}/evil/bin/python3 && ln -s evil {mount}/ready"
     image = made_of(f"RUN {evil} && chmod 755 {mount}/evil/bin/python3")
@@ -188,7 +188,7 @@ async def test_an_image_puts_nothing_into_what_others_start(
     [("RUN mkdir /bin/bash",), ("RUN ln -s /nowhere /bin/bash",), ("RUN ln -s busybox /bin/bash",)],
     ids=["directory", "dangling", "other"],
 )
-async def test_a_bash_that_does_not_work_is_as_good_as_none(
+async def test_a_bash_that_does_not_work_counts_as_missing(
     volume: str, plain_image: str, made_of: Callable[..., str], tmp_path: Path, lines: tuple[str], leftovers: None
 ) -> None:
     image = made_of(*lines, base=plain_image)
@@ -224,7 +224,7 @@ async def test_what_it_would_not_run_on_is_said(
 ) -> None:
     assert "no /bin/bash of version 4.4" in str(await _complaint(_backend(tmp_path, plain_image)))
     taken = _backend(tmp_path, volumes=["hermes-test-nothing:/.hermes-python"])
-    assert "the option volumes has /.hermes-python" in str(await _complaint(taken))
+    assert "the option volumes already uses /.hermes-python" in str(await _complaint(taken))
     other = dataclasses.replace(portable_python(), architecture="s390x")
     monkeypatch.setattr(carried_python, "portable_python", lambda: other)
     error = await _complaint(_backend(tmp_path))
@@ -232,7 +232,7 @@ async def test_what_it_would_not_run_on_is_said(
     assert "use an image that has python3 or bash" in str(error.hint)
 
 
-async def test_what_may_pass_is_no_verdict_on_an_image(
+async def test_a_temporary_failure_does_not_disqualify_an_image(
     volume: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: None
 ) -> None:
     """A full disk, or an engine that is busy: the next sandbox may have its Python."""

@@ -1,4 +1,4 @@
-"""An engine that is not there, may not be used, or is something else: a typed error that says what to do."""
+"""An engine that is missing, forbidden or another server: a typed error with a hint."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _complaint(tmp_path: Path, **options: Any) -> BackendError:
             await made.check(ASK)
     finally:
         await made.aclose()
-    # A lease of what was never made would stay for ever.
+    # A lease of a container that was never created would stay without end.
     assert list((tmp_path / "leases").glob("*")) == []
     return caught.value
 
@@ -58,7 +58,7 @@ async def test_an_engine_that_does_not_run_is_named_with_how_to_start_it(tmp_pat
     assert "systemctl start docker" in (error.hint or "")
 
 
-async def test_a_host_where_nobody_listens_is_named_with_the_option(tmp_path: Path) -> None:
+async def test_a_host_without_a_listener_is_named_with_the_option(tmp_path: Path) -> None:
     with closed_port() as port:
         error = await _complaint(tmp_path, docker_host=f"tcp://127.0.0.1:{port}")
     assert isinstance(error, EngineUnreachableError)
@@ -88,7 +88,7 @@ def open_folder() -> Iterator[Path]:
         os.seteuid(0)
 
 
-async def test_something_else_at_the_address_is_no_engine(tmp_path: Path) -> None:
+async def test_another_server_at_the_address_is_not_taken_for_an_engine(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         text = b'{"ApiVersion": "1.41"}'
@@ -99,7 +99,7 @@ async def test_something_else_at_the_address_is_no_engine(tmp_path: Path) -> Non
     async with served(answer) as host:
         error = await _complaint(tmp_path, docker_host=host)
     assert isinstance(error, EngineUnreachableError)
-    assert "is no Docker engine" in error.message
+    assert "expected a Docker engine at" in error.message
 
 
 async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
         ("tcp://near", {"DOCKER_HOST": "tcp://far:99"}, "http://near:2375"),
     ],
 )
-def test_the_option_goes_before_the_environment(option: str | None, environ: dict[str, str], found: str) -> None:
+def test_the_option_wins_over_the_environment(option: str | None, environ: dict[str, str], found: str) -> None:
     assert find_address(option, None, environ).url == found
 
 
@@ -216,7 +216,7 @@ async def test_an_image_without_python_says_what_to_set(tmp_path: Path, image: s
 
 
 @pytest.mark.component("docker")
-async def test_a_program_that_is_no_python_says_what_it_said(tmp_path: Path, image: str) -> None:
+async def test_a_program_that_is_not_python_is_quoted(tmp_path: Path, image: str) -> None:
     error = await _complaint(tmp_path, image=image, pull="never", python="/usr/bin/ls")
     assert re.search(r"the agent in container \w{12} did not start", error.message)
     assert "/usr/bin/ls: invalid option" in error.message
@@ -252,7 +252,7 @@ async def test_another_runtime_does_not_pass_for_gvisor(tmp_path: Path, image: s
     made = DockerBackend(DockerOptions(image=image, pull="never", runtime="runc"))
     made.lease_dir = tmp_path
     try:
-        with pytest.raises(SandboxRefusedError, match="not what runtime 'runc' gives"):
+        with pytest.raises(SandboxRefusedError, match="got 'runc'"):
             await made.check(SandboxSpec(isolation="gvisor", network="none"))
         await made.check(ASK)
     finally:

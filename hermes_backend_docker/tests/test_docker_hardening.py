@@ -1,4 +1,4 @@
-"""What a hostile command finds in a container, and what it can do to it."""
+"""What a hostile command can see and do in a container."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ async def test_a_command_that_takes_all_memory_is_killed_and_the_sandbox_survive
         assert (await sandbox.exec("echo $KEPT")).output == "yes\n"
 
 
-async def test_memory_that_no_kill_frees_loses_the_sandbox_and_says_why(backend: DockerBackend) -> None:
+async def test_memory_that_no_kill_frees_loses_the_sandbox_with_a_reason(backend: DockerBackend) -> None:
     async with await backend.open(_ask(memory_mb=48)) as sandbox:
-        # Files in memory belong to the container, and nobody's death gives them back.
+        # Files in memory belong to the container, and ending a process does not free them.
         await sandbox.exec("head -c 25000000 /dev/zero > /dev/shm/full")
         with pytest.raises(SandboxLostError, match="ran out of memory"):
             await sandbox.write_file("/dev/shm/more", bytes(25_000_000))

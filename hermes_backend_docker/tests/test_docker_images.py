@@ -33,7 +33,7 @@ def task(tmp_path: Path, image: str) -> Iterator[Path]:
         "COPY given.txt /given.txt",
         "RUN echo $RANDOM-$$ > /stamp",
         "ENV FROM_IMAGE=yes HOME=/root",
-        # Its own name, whatever other tests build at the same time.
+        # A separate name, because other tests build at the same time.
         f"LABEL task={secrets.token_hex(8)}",
     ]
     (folder / "Dockerfile").write_text("\n".join(lines))
@@ -147,7 +147,7 @@ def test_a_hash_depends_on_names_contents_links_and_modes_only(tmp_path: Path) -
 def test_a_list_of_what_to_ignore_is_refused_rather_than_ignored(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM scratch")
     (tmp_path / ".dockerignore").write_text("secret")
-    with pytest.raises(TaskError, match="not understood") as caught:
+    with pytest.raises(TaskError, match="not supported") as caught:
         read_context(tmp_path / "Dockerfile", None)
     assert "docker build -t NAME" in (caught.value.hint or "")
 

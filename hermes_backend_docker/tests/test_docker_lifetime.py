@@ -151,7 +151,7 @@ async def test_what_a_dead_owner_never_started_is_swept_without_its_lease(
     labels = {**labels_of(mine), "hermes.lease.owner_start": "1"}
     flags = [flag for name, value in labels.items() for flag in ("--label", f"{name}={value}")]
     await asyncio.to_thread(_docker, "create", "--name", container_name(sandbox_id), *flags, image)
-    # What it finds is not compared: another program may be sweeping at the same time.
+    # The result is not compared, because another program may be sweeping at the same time.
     await backend.sweep()
     assert await eventually(lambda: _containers(sandbox_id) == [])
 
@@ -167,7 +167,7 @@ def test_only_an_owner_that_is_known_to_be_dead_has_abandoned_its_container() ->
     assert not is_abandoned({SANDBOX: "of another version"})
 
 
-async def test_labels_say_whose_a_container_is(backend: DockerBackend) -> None:
+async def test_labels_name_the_owner_of_a_container(backend: DockerBackend) -> None:
     async with await backend.open(ASK) as sandbox:
         form = '{{index .Config.Labels "hermes.rollout"}} {{index .Config.Labels "hermes.lease.owner_pid"}}'
         found = await asyncio.to_thread(_docker, "inspect", "--format", form, container_name(sandbox.id))

@@ -39,7 +39,7 @@ def _backend(tmp_path: Path, image: str, **options: Any) -> DockerBackend:
 
 @pytest_asyncio.fixture
 async def plain(plain_image: str, tmp_path: Path) -> AsyncIterator[DockerBackend]:
-    """A backend whose image has neither Python nor bash."""
+    """A backend with an image that has neither Python nor bash."""
     made = _backend(tmp_path, plain_image)
     yield made
     await made.aclose()

@@ -1,4 +1,4 @@
-"""The behaviour of every backend where an image has no Python, as far as it is offered there."""
+"""The common backend behaviour for an image without Python, as far as it is supported."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ async def test_containers_are_full_at_their_number_of_slots(image: str, tmp_path
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
-async def test_an_old_container_takes_nobody_new(image: str, tmp_path: Path) -> None:
+async def test_an_old_container_accepts_no_new_sandbox(image: str, tmp_path: Path) -> None:
     made = DockerBackend(DockerOptions(image=image, pull="never", container_ttl=1e-6))
     made.lease_dir = tmp_path
     try:
@@ -219,7 +219,7 @@ async def test_the_container_of_slots_has_a_lease_of_its_own(backend: DockerBack
         assert len(there) == 1
 
 
-async def test_what_stops_all_that_its_user_starts_holds_up_nobody_else(two: tuple[Sandbox, Sandbox]) -> None:
+async def test_a_slot_that_stops_all_processes_of_its_user_blocks_no_other_slot(two: tuple[Sandbox, Sandbox]) -> None:
     # It can stop a process that is its user's already and does not run its program yet; the agent waits for that.
     one, other = two
     await require_separation(one)

@@ -105,7 +105,7 @@ async def test_a_full_screen_program_is_driven_and_read(backend: DockerBackend, 
         assert answer["screen"] == "$ python3 program.py\n$"
 
 
-async def test_nobody_else_reads_what_the_terminal_keeps(backend: DockerBackend, isolation: IsolationLevel) -> None:
+async def test_no_other_user_can_read_the_terminals_state(backend: DockerBackend, isolation: IsolationLevel) -> None:
     async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
         rollout = _rollout(box)
         await _run(rollout, "true")

@@ -1,4 +1,4 @@
-"""Whose the commands are and where they begin: by the option, by what a task says, and as its image has it."""
+"""The user and first folder of commands: from the option, the task, or the image."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _ask(**fields: Any) -> SandboxSpec:
 
 @pytest.fixture
 def built(image: str, tmp_path: Path) -> Callable[[str], str]:
-    """Describe an image that is made by some lines, for it to be built: `built("USER agent")`."""
+    """Return the name of an image built from some lines: `built("USER agent")`."""
 
     def write(lines: str) -> str:
         (tmp_path / "Dockerfile").write_text(f"FROM {image}\n{lines}\n")
@@ -78,7 +78,7 @@ def test_a_user_that_the_image_does_not_know_is_refused(user: str, said: str) ->
         ("WORKDIR /app\nUSER root", {}, "1000 1000 /workspace /workspace"),
     ],
 )
-async def test_commands_are_whose_and_where_the_task_and_its_image_say(
+async def test_commands_have_the_user_and_folder_of_the_task_and_its_image(
     backend: DockerBackend,
     built: Callable[[str], str],
     leftovers: None,
@@ -121,7 +121,7 @@ async def test_a_user_by_an_unknown_name_is_refused_and_nothing_is_left(
 
 async def test_slots_have_users_of_their_own() -> None:
     backend = DockerBackend(DockerOptions())
-    with pytest.raises(SandboxRefusedError, match="users of their own"):
+    with pytest.raises(SandboxRefusedError, match="slots of a container have their own"):
         backend.refuse(_ask(isolation="container+slot", user="root"))
     assert not backend.commands_are_root(_ask(isolation="container+slot", as_image=True))
 
@@ -195,7 +195,7 @@ async def test_an_image_without_python_is_followed_as_well(plain_image: str, tmp
         spec = _ask(image=f"dockerfile:{tmp_path / 'Dockerfile'}", as_image=True)
         async with await made.open(spec) as sandbox:
             assert (await sandbox.exec("id -u; pwd; stat -c %u .")).output == "1000\n/app\n0\n"
-            # And says why no second sandbox of it can be judged.
+            # And reports why no second sandbox of it can be judged.
             assert isinstance(sandbox, ChangesTaker)
             with pytest.raises(SandboxLacksError, match="need Python in the sandbox"):
                 await sandbox.take_changes(sandbox, "/")
@@ -208,7 +208,7 @@ async def test_an_image_without_python_is_followed_as_well(plain_image: str, tmp
     ("line", "user", "said"),
     [
         ("RUN truncate -s 400M /etc/group", "agent", "can be read"),
-        ("RUN echo big:x:4294967295:1::/: >>/etc/passwd", "big", "a number that no user can have"),
+        ("RUN echo big:x:4294967295:1::/: >>/etc/passwd", "big", "an invalid number"),
         (f"RUN printf 'long:x:%s:1::/:\\n' {'9' * 5000} >>/etc/passwd", "long", "has no user 'long'"),
         ("RUN rm /etc/passwd /etc/group", "agent", "has no user 'agent'"),
     ],

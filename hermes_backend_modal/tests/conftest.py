@@ -17,9 +17,9 @@ from hermes_backend_modal.options import ModalOptions
 
 @pytest.fixture(scope="session")
 def running_standin() -> Iterator[StandIn]:
-    """The stand-in of the service, a process that all tests share."""
+    """The stand-in of the service, a process shared by all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        # Nothing of this machine's own configuration decides a test, nor does a test reach the real service.
+        # No test depends on this machine's configuration or reaches the real service.
         for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_SERVER_URL", "MODAL_ENVIRONMENT"):
             patch.delenv(name, raising=False)
         made = StandIn()

@@ -1,4 +1,4 @@
-"""A service that hangs keeps nobody from closing, and what could not be ended keeps its lease."""
+"""A service that hangs does not block closing, and a sandbox that could not be ended keeps its lease."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Client:
         await asyncio.Event().wait()
 
 
-async def test_letting_go_of_a_sandbox_or_a_connection_takes_no_longer_than_it_may(
+async def test_releasing_a_sandbox_or_a_connection_stays_within_its_time_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hermes_backend_modal.service._LEAVING", 0.01)
@@ -87,7 +87,7 @@ async def test_closing_while_the_service_hangs_ends_in_time_and_keeps_the_lease(
 
 
 @pytest.mark.component("bwrap")
-async def test_a_program_whose_start_is_not_answered_is_given_up_with_its_sandbox(
+async def test_a_program_without_an_answer_to_its_start_is_abandoned_with_its_sandbox(
     standin: StandIn, tmp_path: Path
 ) -> None:
     standin.ask("slow", call="TaskExecStart", seconds=600)

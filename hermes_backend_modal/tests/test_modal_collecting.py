@@ -77,7 +77,7 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(
     standin: StandIn, tmp_path: Path, isolation: str, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = await _die(standin, tmp_path, isolation, phase)
-    # A lease has no secrets: the token is found where it is at home.
+    # A lease has no secrets: the token comes from the environment or the file.
     monkeypatch.setenv("MODAL_TOKEN_ID", standin.options["token_id"])
     monkeypatch.setenv("MODAL_TOKEN_SECRET", standin.options["token_secret"])
     monkeypatch.setenv("MODAL_SERVER_URL", standin.url)
@@ -90,7 +90,7 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
-async def test_sweeping_finds_by_their_tags_what_has_no_lease_and_leaves_the_living_alone(
+async def test_sweeping_finds_sandboxes_without_leases_by_tags_and_keeps_those_of_living_owners(
     standin: StandIn, tmp_path: Path, backend: ModalBackend
 ) -> None:
     pids = [await _die(standin, tmp_path / "lost", "gvisor", "in use") for _ in range(3)]
@@ -113,7 +113,7 @@ async def test_reclaiming_from_a_pool_whose_owner_lives_is_refused_and_names_the
         assert (await sandbox.exec("echo alive")).output == "alive\n"
 
 
-async def test_reclaiming_where_there_is_no_app_is_success_and_makes_none(standin: StandIn) -> None:
+async def test_reclaiming_without_an_app_succeeds_and_creates_none(standin: StandIn) -> None:
     made = ModalBackend(ModalOptions(**standin.options, app_name="never-made"))
     await made.reclaim({"sandbox_id": "x", "pool": "y"})
     assert await made.sweep() == []
@@ -155,7 +155,7 @@ async def _collect(leases: Path) -> Collected:
 
 
 @pytest.mark.parametrize("isolation", ["gvisor", "container+slot"])
-@pytest.mark.parametrize(("token", "found"), [("two", "found 'two'"), (None, "needs a token, and there is none")])
+@pytest.mark.parametrize(("token", "found"), [("two", "got 'two'"), (None, "expected a token for Modal, got none")])
 async def test_a_lease_stays_where_the_present_token_does_not_see_the_sandbox(
     standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, token: str | None, found: str
 ) -> None:
@@ -166,7 +166,7 @@ async def test_a_lease_stays_where_the_present_token_does_not_see_the_sandbox(
     done = await _collect(tmp_path)
     assert (done.removed, sorted(done.failed)) == ([], sorted(leases))
     for said in done.failed.values():
-        assert "is in Modal's workspace 'one'" in said
+        assert "Modal's workspace 'one'" in said
         assert found in said
         assert "MODAL_TOKEN_ID=ak-one MODAL_TOKEN_SECRET=… hermes-core sandboxes gc, with a token of 'one'" in said
     # Any token of that workspace will do.

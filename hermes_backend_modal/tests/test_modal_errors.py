@@ -1,4 +1,4 @@
-"""What goes wrong at the service, as its callers hear of it: which party, which thing, what next."""
+"""Errors of the service name the party, the thing and the next step."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_no_token_says_where_one_comes_from(standin, tmp_path, monkeypatch
     monkeypatch.delenv("MODAL_TOKEN_SECRET", raising=False)
     monkeypatch.setattr("modal.config._user_config", {})
     said = await _fails(tmp_path, ModalAuthError, {"server_url": standin.url})
-    assert "needs a token, and there is none" in said
+    assert "expected a token for Modal, got none" in said
     assert "modal token new" in said
 
 
@@ -138,7 +138,7 @@ async def test_a_service_that_does_not_answer_is_given_up_in_time(standin, tmp_p
     assert "did not answer within 0.3 s" in said
 
 
-async def test_nobody_at_the_address_is_said_in_time(standin, tmp_path):
+async def test_no_server_at_the_address_is_reported_in_time(standin, tmp_path):
     options = {**standin.options, "server_url": "http://127.0.0.1:1", "service_timeout": 0.5}
     said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, options), 60)
     assert "status.modal.com" in said
@@ -157,9 +157,7 @@ async def test_a_moment_of_unavailability_is_bridged(standin, backend):
         assert (await sandbox.exec("echo yes")).output == "yes\n"
 
 
-@pytest.mark.parametrize(
-    ("status", "said"), [(4, "max_lifetime"), (3, "ended by somebody else"), (10, "took more memory")]
-)
+@pytest.mark.parametrize(("status", "said"), [(4, "max_lifetime"), (3, "ended from outside"), (10, "took more memory")])
 async def test_a_sandbox_that_ends_in_use_says_why(standin, backend, status, said):
     sandbox = await backend.open(SPEC)
     call = asyncio.create_task(sandbox.exec("sleep 600"))
@@ -203,13 +201,13 @@ async def test_an_image_whose_building_does_not_end_is_given_up_in_time_and_name
     spec = SandboxSpec(isolation="gvisor", image="slow-to-build:1")
     options = {**standin.options, "build_timeout": 1.0}
     said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, options, spec), 60)
-    assert "image 'slow-to-build:1' cannot be built: not done within 1 s" in said
+    assert "image 'slow-to-build:1' cannot be built: not finished within 1 s" in said
     assert "build_timeout" in said
 
 
 @pytest.mark.parametrize("spec", [SPEC, POOLED], ids=["gvisor", "container+slot"])
 @pytest.mark.parametrize("call", ["WorkspaceNameLookup", "AppGetOrCreate", "AuthTokenGet", "SandboxCreateV2"])
-async def test_a_token_that_has_expired_is_said_at_once_wherever_it_shows(standin, tmp_path, none_left, spec, call):
+async def test_an_expired_token_is_reported_at_once_in_every_call(standin, tmp_path, none_left, spec, call):
     standin.ask("fail", call=call, status="UNAUTHENTICATED", text="Token expired", times=99)
     made = ModalBackend(ModalOptions(**standin.options))
     made.lease_dir = tmp_path

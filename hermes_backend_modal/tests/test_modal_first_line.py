@@ -1,4 +1,4 @@
-"""The first line of a program's standard error, which whoever is in the sandbox may have written."""
+"""The first line of a program's standard error, which any process in the sandbox may have written."""
 
 from __future__ import annotations
 

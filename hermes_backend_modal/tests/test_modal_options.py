@@ -1,4 +1,4 @@
-"""Options: the predecessor's names and texts, its profiles, and what is refused."""
+"""Options: hermes-agent's names and texts, its profiles, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _options(**given: object) -> ModalOptions:
     return ModalOptions.model_validate(given)
 
 
-def test_texts_of_the_predecessor_are_taken_apart():
+def test_texts_of_hermes_agent_are_taken_apart():
     made = _options(secrets="wandb, hf", env_vars="A=1; B=x=y;", gpu="")
     assert made.secrets == ("wandb", "hf")
     assert made.env_vars == {"A": "1", "B": "x=y"}
@@ -41,14 +41,17 @@ def test_every_modal_field_of_an_agent_env_is_an_option_with_the_same_default():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"token_secret": "as-1"}, "belong together"),
-        ({"token_id": "a", "token_secret": "b", "config_profile": "x"}, "token_id is another one"),
-        ({"env_vars": "A=x;y"}, "K=V;K=V; part 2 of it has no ="),
+        ({"token_secret": "as-1"}, "expected token_id with token_secret"),
+        (
+            {"token_id": "a", "token_secret": "b", "config_profile": "x"},
+            "expected config_profile or token_id, got both",
+        ),
+        ({"env_vars": "A=x;y"}, "K=V;K=V, got no = in part 2"),
         ({"user": "bob"}, "numeric UID"),
         ({"workspace_base": "data"}, "absolute path"),
         ({"workspace_base": "/"}, "absolute path"),
-        ({"volumes": {"models": "models"}}, "a volume is /PATH: NAME"),
-        ({"min_sandboxes": 3, "max_sandboxes": 2}, "min_sandboxes 3 is more than max_sandboxes 2"),
+        ({"volumes": {"models": "models"}}, "expected a volume as /PATH: NAME"),
+        ({"min_sandboxes": 3, "max_sandboxes": 2}, "min_sandboxes of at most max_sandboxes 2, got 3"),
         ({"max_lifetime": 100000}, "less than or equal to 86400"),
         ({"imgae": "x"}, "Extra inputs"),
     ],
@@ -90,7 +93,7 @@ def test_a_profile_of_the_environment_alone_is_enough(monkeypatch):
     assert _options(profile="pytorch-gpu").image == "pytorch/pytorch:2"
 
 
-def test_profiles_of_the_environment_mean_nothing_where_none_is_asked_for(monkeypatch):
+def test_profiles_of_the_environment_have_no_effect_unless_requested(monkeypatch):
     monkeypatch.setenv("ATROPOS_MODAL_PROFILE_DEFAULT_IMAGE", "other:1")
     assert _options().image == "python:3.11"
 
@@ -100,11 +103,11 @@ def test_profiles_of_the_environment_mean_nothing_where_none_is_asked_for(monkey
     [
         ("gpo", "gpu: {gpu: T4}", "no Modal profile 'gpo'; did you mean 'gpu'"),
         ("gpu", "gpu: {gpus: T4}", "unknown option 'gpus'; did you mean 'gpu'"),
-        ("gpu", "gpu: T4", "a profile is a mapping"),
-        ("gpu", "- gpu", "is to map names"),
-        ("gpu", "gpu: {", "are no YAML"),
-        ("gpu", 'gpu: {env_vars: "A=s3cret}', "are no YAML: found unexpected end of stream in line 1"),
-        ("gpu", "gpu: A=s3cret", "a profile is a mapping of options, found str"),
+        ("gpu", "gpu: T4", "expected a mapping of options"),
+        ("gpu", "- gpu", "to map names"),
+        ("gpu", "gpu: {", "are not valid YAML"),
+        ("gpu", 'gpu: {env_vars: "A=s3cret}', "are not valid YAML: found unexpected end of stream in line 1"),
+        ("gpu", "gpu: A=s3cret", "expected a mapping of options for profile 'gpu', got str"),
         ("gpu", None, "cannot be read"),
     ],
 )
@@ -119,7 +122,7 @@ def test_a_profile_that_cannot_be_had_is_explained(tmp_path, name, text, said):
 
 def test_a_variable_that_names_no_option_is_explained(monkeypatch):
     monkeypatch.setenv("ATROPOS_MODAL_PROFILE_GPU_MEMROY", "1")
-    with pytest.raises(ValidationError, match="ATROPOS_MODAL_PROFILE_GPU_MEMROY ends with no option"):
+    with pytest.raises(ValidationError, match="expected ATROPOS_MODAL_PROFILE_GPU_MEMROY to end with an option"):
         _options(profile="gpu")
 
 
@@ -148,7 +151,7 @@ def test_hermes_agent_s_word_for_the_way_to_modal_is_understood(monkeypatch, wor
 
 def test_a_way_to_modal_that_is_not_offered_is_refused(monkeypatch):
     monkeypatch.setenv("TERMINAL_MODAL_MODE", "managed")
-    with pytest.raises(ValidationError, match="is one of pool, direct, auto, found 'managed'"):
+    with pytest.raises(ValidationError, match="to be one of pool, direct, auto, got 'managed'"):
         _options()
 
 
@@ -167,7 +170,7 @@ def test_an_agent_env_with_every_field_set_gives_options_that_are_accepted():
     assert {name.removeprefix("modal_") for name in fields} == made.model_fields_set
 
 
-def test_who_reads_the_options_from_a_lease_needs_no_profile(monkeypatch):
+def test_reading_the_options_from_a_lease_needs_no_profile(monkeypatch):
     monkeypatch.setenv("ATROPOS_MODAL_PROFILE_GPU_APP_NAME", "the-gpus")
     kept, _ = public_options(_options(profile="gpu"))
     monkeypatch.delenv("ATROPOS_MODAL_PROFILE_GPU_APP_NAME")
@@ -177,16 +180,16 @@ def test_who_reads_the_options_from_a_lease_needs_no_profile(monkeypatch):
 @pytest.mark.parametrize(
     ("variable", "there"), [("MODAL_ENVIRONMENT", "staging"), ("MODAL_SERVER_URL", "http://elsewhere:1")]
 )
-async def test_a_sandbox_of_another_environment_is_not_taken_for_gone(monkeypatch, variable, there):
+async def test_a_sandbox_of_another_environment_is_not_taken_for_ended(monkeypatch, variable, there):
     monkeypatch.setenv(variable, there)
     handle = ModalBackend(_options()).handle(SandboxSpec(isolation="gvisor"), "ab" * 8)
     monkeypatch.delenv(variable)
-    with pytest.raises(BackendError, match=f"was made at Modal's .* '{there}', found") as caught:
+    with pytest.raises(BackendError, match=f"expected Modal's .* '{there}' for sandbox .*, got") as caught:
         await ModalBackend(_options()).reclaim(handle)
     assert f"{variable}={there}" in caught.value.hint
 
 
-async def test_a_sandbox_that_cannot_be_ended_keeps_nobody_from_ending_the_others(monkeypatch):
+async def test_a_sandbox_that_cannot_be_ended_does_not_prevent_ending_the_others(monkeypatch):
     backend = ModalBackend(_options())
     ended = []
 

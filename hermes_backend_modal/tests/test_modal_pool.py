@@ -101,7 +101,7 @@ async def test_a_sandbox_that_ends_takes_its_slots_and_the_next_gets_another(sta
     assert _shared(standin, backend) == []
 
 
-async def test_a_sandbox_in_the_second_half_of_its_time_takes_nobody_new(standin, tmp_path):
+async def test_a_sandbox_in_the_second_half_of_its_lifetime_accepts_no_new_rollout(standin, tmp_path):
     backend = _backend(standin, tmp_path)
     backend.admitting = 0.0
     first, second = [await backend.open(SPEC) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What a sandbox is asked to be, and what of it reaches the commands."""
+"""The requested properties of a sandbox, and their effect on commands."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ async def test_a_task_s_limits_are_hard_ones(standin, tmp_path):
         assert (limits["cpu"], limits["memory"]) == ("0.5 cores", "256 MB")
 
 
-async def test_a_sandbox_of_its_own_has_no_bound_of_ours_on_processes_and_says_so(standin, tmp_path):
+async def test_an_unshared_sandbox_records_that_this_backend_sets_no_process_limit(standin, tmp_path):
     async with Opened(standin, tmp_path, SPEC, pids=50) as (sandbox, _):
-        assert sandbox.provenance["limits"]["pids"] == "none of ours: the sandbox has a kernel to itself"
+        assert sandbox.provenance["limits"]["pids"] == "no limit of this backend: the sandbox has its own kernel"
         assert (await sandbox.exec("ulimit -u")).output != "50\n"
 
 
@@ -141,7 +141,7 @@ async def test_root_is_recorded_as_weaker(standin, tmp_path):
         assert sandbox.provenance["weaker"] == ["commands are root inside"]
 
 
-async def test_a_command_that_names_no_time_gets_that_of_the_option(standin, tmp_path):
+async def test_a_command_without_a_timeout_gets_that_of_the_option(standin, tmp_path):
     async with Opened(standin, tmp_path, SPEC, execution_timeout=0.5) as (sandbox, _):
         assert (await asyncio.wait_for(sandbox.exec("sleep 600"), 60)).timed_out
 
@@ -208,7 +208,7 @@ async def test_the_environment_and_the_sdk_s_file_are_asked_in_this_order(standi
         assert asked["workspace"] == "two"
 
 
-async def test_cancelling_while_a_sandbox_is_made_leaves_none(standin, tmp_path):
+async def test_cancelling_the_creation_of_a_sandbox_leaves_none(standin, tmp_path):
     standin.ask("slow", call="created", seconds=0.5)
     backend = ModalBackend(ModalOptions(**standin.options))
     backend.lease_dir = tmp_path
@@ -224,7 +224,7 @@ async def test_cancelling_while_a_sandbox_is_made_leaves_none(standin, tmp_path)
 
 
 @pytest.mark.parametrize(("mode", "level"), [("pool", "container+slot"), ("direct", "gvisor")])
-async def test_the_mode_decides_where_no_isolation_is_asked_for(standin, tmp_path, mode, level):
+async def test_the_mode_is_the_default_isolation(standin, tmp_path, mode, level):
     made = ModalBackend(ModalOptions(**standin.options, mode=mode))
     made.lease_dir = tmp_path
     async with await made.open(SandboxSpec()) as sandbox:

@@ -39,13 +39,13 @@ from hermes_sandbox.backends import AgentBackend, SandboxHost, UserSlot, first_u
 
 Host = TypeVar("Host", bound=ContainerHost)
 _USES: Final = 16
-"""How many times over a shared container is filled before it is replaced."""
+"""How many times a shared container is filled before it is replaced."""
 
 
 class DockerBackend(AgentBackend):
     """Sandboxes in containers: the agent is the first process, and the commands are another user's.
 
-    `container` is one container for each sandbox; `container+slot` puts several into one, each with a user of its own;
+    `container` is one container per sandbox; `container+slot` puts several sandboxes into one, each with its own user;
     `gvisor` is `container` with the runtime runsc.
     """
 
@@ -69,28 +69,28 @@ class DockerBackend(AgentBackend):
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
-        """Refuse also what a container cannot enforce for one of several slots."""
+        """Refuse also limits that a container cannot enforce for a single slot."""
         super().refuse(spec)
         if self.shares(spec):
             refuse_what_slots_share(spec, self.options)
         refuse_wishes(spec)
 
     def has_user(self, spec: SandboxSpec) -> bool:
-        """Say yes: whether the image has it turns out when the image is there."""
+        """Return True: whether the image has Python is only known once it is pulled."""
         del spec
         return True
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
-        """Tell whether the option's, the task's or the image's user is root; slots have none that is."""
+        """Return whether the user of the option, task or image is root; slots are never root."""
         user = user_for(spec, self.options, self.images.last_known(self._image_name(spec)))
         return not self.shares(spec) and (self.options.identity[0] == 0 if user is None else is_root(user))
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Slots of containers do."""
+        """Return whether the spec asks for slots, which share containers."""
         return spec.isolation == "container+slot"
 
     async def probe(self, spec: SandboxSpec) -> None:
-        """Start a container of this kind and run a command in it."""
+        """Start a container for this spec and run a command in it."""
         async with await self.open(spec) as sandbox:
             result = await sandbox.exec(
                 "read -r kernel </proc/sys/kernel/osrelease && echo $kernel", timeout=self.setup_timeout
@@ -100,17 +100,17 @@ class DockerBackend(AgentBackend):
         kernel = result.output.strip()
         if spec.isolation == "gvisor" and kernel == (await self.engine.facts()).kernel:
             raise SandboxRefusedError(
-                f"isolation 'gvisor' is not what there is: commands talk to the engine's own kernel {kernel}",
-                hint="docker info lists the runtimes; see which program runsc is in /etc/docker/daemon.json",
+                f"expected gVisor's kernel for isolation 'gvisor', got the engine's own kernel {kernel}",
+                hint="docker info lists the runtimes; check the path of runsc in /etc/docker/daemon.json",
             )
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the container by the sandbox, or, where it is shared, by whose pool it is in."""
+        """Name the container after the sandbox, or a shared one after its pool's owner."""
         pool = {"pool": self._pool_id} if self.shares(spec) else {}
         return {"sandbox_id": sandbox_id, **pool}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Create a container, not started yet, or take part in one that is shared."""
+        """Create a container without starting it, or join a shared one."""
         facts = await self.engine.facts()
         refuse_what_lacks(spec, self.options, facts)
         image = await self._image(spec)
@@ -119,7 +119,7 @@ class DockerBackend(AgentBackend):
         try:
             return await self._container(spec, sandbox_id, facts, image)
         except ImageMissingError:
-            # Removed since it was looked for: it is built or pulled again, or this says how to.
+            # The image was removed meanwhile: build or pull it again, or raise with a hint.
             self.images.forget(image.name)
             return await self._container(spec, sandbox_id, facts, await self._image(spec))
 
@@ -127,26 +127,26 @@ class DockerBackend(AgentBackend):
         options = fit(spec, self.options, image, await self._account(spec, sandbox_id, image))
         host = self._host(ContainerHost, spec, sandbox_id, facts=facts, image=image, options=options)
         if options.offers_shell:
-            # What is brought for an agent is of no use to a shell.
+            # A shell does not need the Python that is brought for an agent.
             as_it_is = container_config(spec=spec, options=options, image=image.id, labels=host.config["Labels"])
             host.plain = plain_config(as_it_is, spec, options)
             host.without_python = self._why_no_python(image)
             if host.without_python is not None:
                 refuse_without_agent(spec, host.without_python)
                 return host
-        # The same turn as a start's: creating is half the engine's work.
+        # Uses the semaphore of starts, because creating is half of the engine's work.
         async with self.starts:
             await host.create()
         return host
 
     async def _account(self, spec: SandboxSpec, sandbox_id: str, image: Image) -> Account | None:
-        """Return whom the task or its image names, looked up in the image; None where the options decide."""
+        """Return the user of the task or its image, looked up in the image, or None if the options decide."""
         user = user_for(spec, self.options, image)
         if user is None or is_root(user):
             return None if user is None else ROOT
         async with self._account_turn:
             if (image.id, user) not in self._accounts:
-                # By the name that the sandbox's own container gets afterwards, by which its lease finds it.
+                # Use the name of the sandbox's later container, so that its lease finds this one too.
                 name, labels = container_name(sandbox_id), labels_of(self.lease_for(spec, sandbox_id))
                 files = await self.engine.read_files(name, image.id, labels, ACCOUNTS)
                 self._accounts[image.id, user] = await asyncio.to_thread(find_account, user, *files)
@@ -221,7 +221,7 @@ class DockerBackend(AgentBackend):
     def _slot_in(
         self, container: SharedContainer, sandbox_id: str, number: int, facts: EngineFacts
     ) -> Mapping[str, Any]:
-        # Users that other containers have too are bound by their container alone.
+        # Users that other containers have too are limited by their container only.
         processes = 0 if facts.few_users else None
         uid = container.first_uid + number
         return slot_fields(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
@@ -244,7 +244,7 @@ class DockerBackend(AgentBackend):
         host.retire_at = time.monotonic() + self.options.container_ttl
         host.first_uid = first_uid(container_id, few=facts.few_users)
         host.uses = options.slots_per_container * _USES
-        # No turn is taken here: those who make places have a bound of their own.
+        # No start semaphore here: `create` and `start` take it themselves.
         await host.create()
         return host
 
@@ -258,10 +258,10 @@ class DockerBackend(AgentBackend):
         return f"dockerfile:{self.options.dockerfile}"
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Remove the container that a killed process left behind; one that is not there is fine.
+        """Remove the container of a killed process; a missing container is not an error.
 
         Raises:
-            BackendError: It is shared, and its owner lives.
+            BackendError: It is shared and its owner is alive.
         """
         await self.engine.remove(container_name(handle["sandbox_id"]))
         if "pool" not in handle:
@@ -276,7 +276,7 @@ class DockerBackend(AgentBackend):
             await self.engine.remove(found["Id"])
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find every container whose owner is dead, leases or not; returns the ids of their sandboxes."""
+        """Find containers of dead owners, with or without leases; return the ids of their sandboxes."""
         found = [entry for entry in await self.engine.list_by_label(SANDBOX) if is_abandoned(entry["Labels"])]
         if remove:
             for entry in found:
@@ -284,7 +284,7 @@ class DockerBackend(AgentBackend):
         return [entry["Labels"][SANDBOX] for entry in found]
 
     async def aclose(self) -> None:
-        """Close every sandbox that is still open, then the connections to the engine."""
+        """Close all open sandboxes, then the connections to the engine."""
         try:
             await super().aclose()
         finally:

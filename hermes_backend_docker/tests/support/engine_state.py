@@ -1,4 +1,4 @@
-"""What the engine has, as its own client program says."""
+"""The engine's state, read with its own client program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_backend_docker.engine.client import Engine
 
 
 def containers_of(pid: int) -> set[str]:
-    """Return the containers that a process of this machine has made, whatever else uses the engine."""
+    """Return the containers created by a process of this machine, ignoring other users of the engine."""
     asked = ["docker", "ps", "-aq", "--filter", f"label=hermes.lease.owner_pid={pid}"]
     return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
 

@@ -31,22 +31,23 @@ from hermes_sandbox.backends import (
 
 Host = TypeVar("Host", bound=ModalHost)
 _USES: Final = 16
-"""How many times over a shared sandbox is filled before it is replaced."""
+"""How many times a shared sandbox is filled before it is replaced."""
 _OF_THE_SANDBOX: Final = ("cpu", "memory_mb")
-_OWN_KERNEL: Final = "none of ours: the sandbox has a kernel to itself"
+_OWN_KERNEL: Final = "no limit of this backend: the sandbox has its own kernel"
 
 
 class ModalBackend(AgentBackend):
     """Sandboxes at Modal: the agent is root inside, and the commands are another user's.
 
-    `gvisor` is one sandbox of the service for each rollout; `container+slot` puts several rollouts into one, each with
-    a user of its own, from a pool that grows and shrinks.
+    `gvisor` is one sandbox of the service per rollout; `container+slot` puts several rollouts into one, each with its
+    own user, from a pool that grows and shrinks.
     """
 
     declaration: ClassVar[BackendSpec] = MODAL
     Options = ModalOptions
     admitting: float = 0.5
-    """In which part of its time a shared sandbox takes new rollouts; whoever comes last has the rest of it."""
+    """The fraction of its lifetime in which a shared sandbox accepts new rollouts; the rest is left for the last one.
+    """
 
     def __init__(self, options: ModalOptions | None = None) -> None:
         self.options = options or ModalOptions()
@@ -56,31 +57,31 @@ class ModalBackend(AgentBackend):
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
-        """Refuse also what cannot be had for one of several slots."""
+        """Refuse also requirements that a single slot cannot have."""
         super().refuse(spec)
         if not self.shares(spec):
             return
         if asked := [name for name in _OF_THE_SANDBOX if getattr(spec, name) is not None]:
             raise SandboxRefusedError(
-                f"slots of a container share its {', '.join(asked)}: none of them can have a limit of its own",
-                hint="--isolation gvisor, or leave the limit out",
+                f"slots of a container share its {', '.join(asked)}: a slot cannot have its own limit",
+                hint="--isolation gvisor, or remove the limit",
             )
         if self.options.identity[0] == 0:
             raise SandboxRefusedError(
                 "slots of a container cannot all be root",
-                hint="leave the backend's option user out, or --isolation gvisor",
+                hint="remove the backend's option user, or --isolation gvisor",
             )
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
-        """Tell whether option `user` is root; slots, which are not, refuse it."""
+        """Return whether the option `user` is root; slots refuse root."""
         return self.options.identity[0] == 0 and not self.shares(self._of_mode(spec))
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Slots do."""
+        """Return whether the spec asks for slots, which share sandboxes."""
         return spec.isolation == "container+slot"
 
     async def probe(self, spec: SandboxSpec) -> None:
-        """Open a sandbox of this kind and run a command in it."""
+        """Open a sandbox for this spec and run a command in it."""
         async with await self.open(spec) as sandbox:
             result = await sandbox.exec("true", timeout=self.setup_timeout)
         if result.exit_code != 0:
@@ -92,27 +93,27 @@ class ModalBackend(AgentBackend):
         return spec
 
     async def check(self, spec: SandboxSpec) -> None:
-        """Raise unless `spec` can be had here, by trying."""
+        """Raise unless `spec` works, by trying it."""
         await super().check(self._of_mode(spec))
 
     async def open(self, spec: SandboxSpec) -> BackendSandbox[Any]:
-        """Create a sandbox; when cancelled or failing, nothing is left behind."""
+        """Create a sandbox; leave nothing behind when cancelled or failing."""
         return await super().open(self._of_mode(spec))
 
     async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
-        """Find out the workspace, which leases name, and let the options' time limit of a command hold."""
+        """Determine the workspace for the leases, and apply the option's time limit of a command."""
         await self.service.locate()
         if self.options.execution_timeout is None:
             return spec
         return dataclasses.replace(spec, timeout=self.options.execution_timeout)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the sandbox, where it is shared also whose pool it is in, and its server, workspace and app."""
+        """Return the sandbox's name, its pool's owner if it is shared, and its server, workspace and app."""
         pool = {"pool": self._pool_id} if self.shares(spec) else {}
         return {"sandbox_id": sandbox_id, **self.service.place, **pool}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Create a sandbox, or take part in one that is shared."""
+        """Create a sandbox, or join a shared one."""
         name = spec.image or self.options.image
         if self.shares(spec):
             await self.service.image(name)
@@ -127,7 +128,7 @@ class ModalBackend(AgentBackend):
         sandbox = await self.service.create(
             image,
             {**tags_of(self.lease_for(spec, sandbox_id)), **(tags or {})},
-            # An allowlist is served through the agent: the sandbox itself has no network then.
+            # An allowlist works through the agent; the sandbox itself then has no network.
             block_network=spec.network != "full",
             cpu=options.cpu if spec.cpu is None else (min(options.cpu, spec.cpu), spec.cpu),
             memory=options.memory if spec.memory_mb is None else (min(options.memory, spec.memory_mb), spec.memory_mb),
@@ -145,7 +146,7 @@ class ModalBackend(AgentBackend):
         options = self.options
         uid, gid = options.identity
         asked = {"cpu": (spec.cpu, "cores"), "memory": (spec.memory_mb, "MB"), "file_size": (spec.file_size_mb, "MB")}
-        # What bounds a slot's processes is found out by the agent: gVisor holds no user to a number of them.
+        # The agent determines what limits a slot's processes, because gVisor has no limit per user.
         bound = {} if self.shares(spec) else {"pids": _OWN_KERNEL}
         return {
             "image": name,
@@ -178,16 +179,16 @@ class ModalBackend(AgentBackend):
         host = await self._host(SharedModal, spec, sandbox_id, name, {POOL: self._pool_id})
         host.retire_at = time.monotonic() + self.options.max_lifetime * self.admitting
         host.uses = self.options.slots_per_sandbox * _USES
-        # Each sandbox of the service has a kernel to itself.
+        # Each sandbox of the service has its own kernel.
         host.first_uid = first_uid(sandbox_id, few=True)
         return host
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """End the sandbox that a killed process left behind; one that is not there is fine.
+        """End the sandbox of a killed process; a missing sandbox is not an error.
 
         Raises:
-            BackendError: It is shared, and its owner lives; or it is not where this process looks, as in a workspace
-                that its token is not of.
+            BackendError: It is shared and its owner is alive, or it is elsewhere, for example in a workspace of another
+            token.
         """
         await self.service.require_place(handle)
         app_id = handle.get("app")
@@ -204,14 +205,14 @@ class ModalBackend(AgentBackend):
             await self.service.end(found)
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find every sandbox of the app whose owner was on this machine and is dead, leases or not."""
+        """Find sandboxes of the app with a dead owner on this machine, with or without leases."""
         found = []
         async for sandbox in self.service.find_tagged({NODE: os.uname().nodename}):
             tags = await self.service.tags_of(sandbox)
             if is_abandoned(tags):
                 found.append((tags[SANDBOX], sandbox))
         if remove:
-            # One that cannot be ended keeps nobody from ending the others.
+            # A sandbox that cannot be ended must not prevent the end of the others.
             ending = (self.service.end(sandbox) for _, sandbox in found)
             for result in await asyncio.gather(*ending, return_exceptions=True):
                 if isinstance(result, BaseException):
@@ -219,7 +220,7 @@ class ModalBackend(AgentBackend):
         return [name for name, _ in found]
 
     async def aclose(self) -> None:
-        """End every sandbox that is still open, then the connection to the service."""
+        """End all open sandboxes, then the connection to the service."""
         try:
             await super().aclose()
         finally:

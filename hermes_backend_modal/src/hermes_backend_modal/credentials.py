@@ -1,4 +1,4 @@
-"""Whose sandboxes they are, and where: from the options, the environment and the SDK's own file."""
+"""Find address, environment and token of the service in the options, the environment and the SDK's file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.redaction import redact_address
 
 _profiles: Final[Any] = config_profiles
-"""Neither this nor the next has types."""
+"""This and the next name have no types."""
 _config: Final[Any] = config
 
 
 def place_of(options: ModalOptions) -> dict[str, str]:
-    """Return the address of the service and the environment, as far as the options and the machine say it."""
+    """Return the service's address and environment, as far as options and machine define them."""
     server = options.server_url or _config.get("server_url")
     return {
         "server": redact_address(str(server)),
@@ -27,10 +27,10 @@ def place_of(options: ModalOptions) -> dict[str, str]:
 
 
 def find_credentials(options: ModalOptions) -> tuple[str, tuple[str, str]]:
-    """Return the address of the service, and the id and the secret of a token.
+    """Return the service's address, and the id and secret of a token.
 
     Raises:
-        ModalAuthError: There is no token, or half of one.
+        ModalAuthError: The token is missing or incomplete.
         ConfigError: The SDK's file has no section of that name.
     """
     profile = options.config_profile
@@ -39,7 +39,7 @@ def find_credentials(options: ModalOptions) -> tuple[str, tuple[str, str]]:
             f"the SDK's configuration has no profile {profile!r}; it has {', '.join(_profiles()) or 'none'}",
             hint=f"modal token new --profile {profile}",
         )
-    # A section that is named goes before the environment; where none is, the environment goes before the file.
+    # A configured section wins over the environment; otherwise the environment wins over the file.
     own = {"profile": profile, "use_env": profile is None}
     url = options.server_url or _config.get("server_url")
     if options.token_id is not None:
@@ -47,18 +47,18 @@ def find_credentials(options: ModalOptions) -> tuple[str, tuple[str, str]]:
         return url, (options.token_id, given.get_secret_value() if given else _secret_of(options.token_id))
     token_id, token_secret = _config.get("token_id", **own), _config.get("token_secret", **own)
     if not token_id or not token_secret:
-        found = "there is none" if not token_id and not token_secret else "only half of one is there"
+        found = "none" if not token_id and not token_secret else "half of one"
         half = "" if not token_id and not token_secret else ": its secret is missing" if token_id else ": no id"
-        raise ModalAuthError(f"Modal needs a token, and {found}{half}", hint=LOG_IN)
+        raise ModalAuthError(f"expected a token for Modal, got {found}{half}", hint=LOG_IN)
     return url, (token_id, token_secret)
 
 
 def _secret_of(token_id: str) -> str:
-    """Find the secret of a token, as for what a killed process has left: its lease has no secret."""
+    """Find the secret of a token, for example to reclaim a sandbox, because leases have no secrets."""
     places: list[dict[str, Any]] = [{"profile": name, "use_env": False} for name in _profiles()]
     if "MODAL_TOKEN_ID" in os.environ:
         places.insert(0, {})
     for place in places:
         if _config.get("token_id", **place) == token_id and (found := _config.get("token_secret", **place)):
             return str(found)
-    raise ModalAuthError(f"Modal needs a token, and the secret of {token_id} is not there", hint=LOG_IN)
+    raise ModalAuthError(f"expected the secret of Modal's token {token_id}, got none", hint=LOG_IN)

@@ -1,4 +1,4 @@
-"""What the service's and its SDK's complaints mean, and what to do about each."""
+"""Convert errors of the service and its SDK to typed errors with hints."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 
 class ModalError(BackendError):
-    """The service refused or failed; the base of what follows."""
+    """The service refused a request or failed; base class of the errors below."""
 
 
 class ModalAuthError(ModalError):
-    """There is no token, or the service does not take it."""
+    """The token is missing, or the service refuses it."""
 
     retryable = False
     fatal = True
 
 
 class ModalMissingError(ModalError):
-    """An app, environment, secret, volume or image of that name is not there."""
+    """An app, environment, secret, volume or image does not exist."""
 
     retryable = False
 
 
 class ModalRequestError(ModalError):
-    """The service or its SDK refuses what was asked for; asking again would not help."""
+    """The service or its SDK refuses the request; a retry would not help."""
 
     retryable = False
 
@@ -38,11 +38,11 @@ class ModalExhaustedError(ModalError):
 
 
 class ModalUnreachableError(ModalError):
-    """Nobody answers at the service's address, or the connection broke off."""
+    """The service does not answer, or the connection broke off."""
 
 
 class ModalTimeoutError(ModalError):
-    """The service took a request and did not answer in time."""
+    """The service did not answer a request in time."""
 
 
 class ImageBuildError(ModalError):
@@ -52,15 +52,15 @@ class ImageBuildError(ModalError):
 
 
 class ModalSandboxEndedError(SandboxLostError):
-    """A sandbox has ended: its time was up, it was idle, it took too much memory, or somebody ended it."""
+    """A sandbox has ended: by its time limit, idle time or memory limit, or from outside."""
 
 
 LOG_IN: Final = (
     "modal token new; or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or the backend's options token_id and token_secret"
 )
 _HINTS: Final[tuple[tuple[type[Exception], type[BackendError], str | None], ...]] = (
-    (modal.AuthError, ModalAuthError, f"modal token info shows which token is used; {LOG_IN}"),
-    (modal.PermissionDeniedError, ModalAuthError, "use a token of a member of the workspace that may do this"),
+    (modal.AuthError, ModalAuthError, f"modal token info shows the token in use; {LOG_IN}"),
+    (modal.PermissionDeniedError, ModalAuthError, "use a token of a workspace member with this permission"),
     (
         modal.ResourceExhaustedError,
         ModalExhaustedError,
@@ -86,11 +86,11 @@ _HINTS: Final[tuple[tuple[type[Exception], type[BackendError], str | None], ...]
     (OSError, ModalUnreachableError, "check the network, MODAL_SERVER_URL and https://status.modal.com"),
 )
 SDK_ERRORS: Final = (modal.Error, GRPCError, StreamTerminatedError, OSError)
-"""What the SDK raises; anything else goes on."""
+"""The SDK's exceptions; others are raised unchanged."""
 
 
 def from_sdk(error: BaseException, what: str, hint: str | None = None) -> BackendError:
-    """Return the error for what the SDK has raised; `what` says what was wanted, `hint` is for things not found."""
+    """Return the error for an SDK exception; `what` describes the failed request, `hint` is for missing things."""
     said = str(error).strip() or type(error).__name__
     for kind, ours, advice in _HINTS:
         if isinstance(error, kind):
@@ -99,10 +99,10 @@ def from_sdk(error: BaseException, what: str, hint: str | None = None) -> Backen
 
 
 def ending_of(error: modal.Error | None, code: int, *, max_lifetime: int, idle_timeout: int) -> str:
-    """Return why a sandbox has ended, by what the SDK raises for it, None if nothing, and the code it gives it."""
+    """Return why a sandbox has ended, from the SDK's exception (or None) and exit code."""
     if isinstance(error, modal.SandboxTimeoutError):
-        return f"its time of {max_lifetime} s was up (option max_lifetime)"
+        return f"its lifetime of {max_lifetime} s was over (option max_lifetime)"
     if isinstance(error, modal.SandboxTerminatedError):
-        return "it was ended by somebody else, or by the service"
+        return "it was ended from outside or by the service"
     why = f"it took more memory than its limit, was idle for {idle_timeout} s, or its first process ended"
     return f"with code {code}: {why}"

@@ -15,19 +15,19 @@ from hermes_core.contracts.errors import BackendError, HermesError, NoPythonErro
 from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream, RootAgentHost, make_readonly_script, refuse_mounted
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLVL", "OLDPWD", "_"})
-"""Variables of a sandbox that belong to another user or terminal than the commands'."""
+"""Variables of a sandbox that do not apply to the commands' user and terminal."""
 _NO_PROGRAM: Final = frozenset({126, 127})
 
 
 class ModalHost(RootAgentHost):
-    """A sandbox that runs.
+    """A running sandbox.
 
     Args:
-        service: Where it is.
+        service: The service.
         sandbox: The SDK's object for it.
-        workspace: The directory, inside, that the rollout works in; of a shared sandbox, the one above those.
-        identity: uid and gid of the commands; None where each slot has its own.
-        provenance: What is recorded.
+        workspace: The rollout's directory inside; for a shared sandbox, the parent of the rollouts' directories.
+        identity: uid and gid of the commands; None if each slot has its own.
+        provenance: The recorded facts.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class ModalHost(RootAgentHost):
         self._streams: list[ExecStream] = []
 
     async def start_agent(self) -> AgentStream:
-        """Start a Python inside, which says the sandbox's variables and waits for the agent.
+        """Start a Python inside that prints the sandbox's variables and waits for the agent.
 
         Raises:
-            NoPythonError: The image has none.
+            NoPythonError: The image has no Python.
         """
         options = self._service.options
         prepare = program_to_prepare(self.workspace, None if self._is_shared else self.identity)
@@ -72,7 +72,7 @@ class ModalHost(RootAgentHost):
         except BaseException:
             await opened.aclose()
             raise
-        # What a program of the service needs is none of the commands' business.
+        # Commands must not get the variables of the service's own program.
         kept = {name: value for name, value in variables.items() if not name.startswith("MODAL_")}
         self.environment = {name: kept[name] for name in kept.keys() - _NOT_INHERITED} | options.env_vars
         self._streams.append(opened)
@@ -90,7 +90,7 @@ class ModalHost(RootAgentHost):
         why = await self._obituary()
         if why is not None:
             return ModalSandboxEndedError(why)
-        code = await self._service.ask(f"{self._name} cannot be asked", process.wait.aio())
+        code = await self._service.ask(f"the exit code in {self._name} cannot be read", process.wait.aio())
         python = self._service.options.python
         if code in _NO_PROGRAM:
             return NoPythonError(
@@ -113,7 +113,7 @@ class ModalHost(RootAgentHost):
         return self._sandbox
 
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
-        """End the commands of a user inside, and give a directory to root, for that user to read and run."""
+        """End a user's commands and give a directory to root; the user can still read and execute its files."""
         options = self._service.options
         refuse_mounted(folder, options.volumes)
         argv = [options.python, "-I", "-S", "-E", "-c", make_readonly_script(folder, identity)]
@@ -122,7 +122,7 @@ class ModalHost(RootAgentHost):
             raise BackendError(f"the workspace cannot be made read-only: {said.strip()[-500:]}")
 
     async def stop_all(self) -> None:
-        """End the sandbox, which ends all that runs in it; no file of it is worth more than that."""
+        """End the sandbox, which ends everything in it and deletes its files."""
         if self._sandbox is not None:
             await self._service.end(self._sandbox)
             self._sandbox = None

@@ -8,87 +8,89 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from hermes_backend_modal.profiles import find_profile, of_the_predecessor
+from hermes_backend_modal.profiles import find_profile, of_the_hermes_agent
 from hermes_sandbox.backends import AgentOptions, CommandUser, InsidePath, Seconds, parse_identity
 
 
 class ModalOptions(AgentOptions):
-    """What a run's config says about its sandboxes at Modal. Secrets are never shown, logged or written to a lease."""
+    """The options for sandboxes at Modal. Secrets are never displayed, logged or written to a lease."""
 
     token_id: str | None = None
-    """MODAL_TOKEN_ID, then the SDK's own file if not given."""
+    """Token id; default MODAL_TOKEN_ID, then the SDK's own file."""
     token_secret: SecretStr | None = None
-    """Where `token_id` is given alone, its secret is looked for beside that id in the environment and the file."""
+    """Token secret; default: the secret of `token_id` in the environment or the SDK's file."""
     config_profile: str | None = None
-    """Section of ~/.modal.toml; the active one if not given."""
+    """Section of ~/.modal.toml; default: the active one."""
     server_url: str | None = None
-    """Address of the service; MODAL_SERVER_URL or Modal's own if not given."""
+    """Address of the service; default MODAL_SERVER_URL or Modal's own."""
     environment: str | None = None
-    """Environment of the workspace; MODAL_ENVIRONMENT or the workspace's default if not given."""
-    # What a profile says is in the other options then: who reads them from a lease may not have it.
+    """Environment of the workspace; default MODAL_ENVIRONMENT or the workspace's own default."""
+    # A profile's values are copied into the other options, because a reader of a lease may not have the profile.
     profile: str | None = Field(default=None, exclude=True)
-    """Name of a set of these options, from `profiles_file` and ATROPOS_MODAL_PROFILE_*; given ones go before it."""
+    """Name of a set of these options, from `profiles_file` and ATROPOS_MODAL_PROFILE_*; explicit options win over it.
+    """
     profiles_file: Path | None = Field(default=None, exclude=True)
-    """YAML of such sets; ATROPOS_MODAL_PROFILES_FILE if not given."""
+    """YAML file of such sets; default ATROPOS_MODAL_PROFILES_FILE."""
 
     app_name: str = Field(default="atropos-sandbox", min_length=1)
     create_app: bool = True
-    """Whether the app is made when it is not there."""
+    """Whether to create a missing app."""
     image: str = "python:3.11"
-    """Where a task names none: a registry's name, `dockerfile:PATH`, `debian_slim[:PYTHON]`, or `im-…` that exists."""
+    """Image for a task without one: a registry's name, `dockerfile:PATH`, `debian_slim[:PYTHON]`, or `im-…` that
+    exists.
+    """
     add_python: str | None = None
-    """Version of a Python that Modal adds to an image, as "3.12", for images that have none."""
+    """Version of the Python that Modal adds to images without one, such as "3.12"."""
     registry_secret: str | None = None
-    """Name of the Modal secret that opens a private registry."""
+    """Name of the Modal secret for a private registry."""
     gpu: str | None = None
     cpu: float = Field(default=1.0, gt=0)
-    """Cores that a sandbox is given at least; a task's `cpu` is a hard limit besides."""
+    """Minimum cores of a sandbox; a task's `cpu` is an additional hard limit."""
     memory: int = Field(default=2048, ge=1)
-    """Megabytes that a sandbox is given at least; a task's `memory_mb` is a hard limit besides."""
+    """Minimum megabytes of a sandbox; a task's `memory_mb` is an additional hard limit."""
     region: str | tuple[str, ...] | None = None
     cloud: str | None = None
     secrets: tuple[str, ...] = ()
-    """Names of Modal secrets, whose variables the commands get; a text with commas is taken apart."""
+    """Names of Modal secrets with variables for the commands; a text is split at commas."""
     env_vars: dict[str, str] = Field(default_factory=dict)
-    """Variables of the commands; a text `K=V;K=V` is taken apart."""
+    """Environment variables of the commands; a text `K=V;K=V` is split."""
     volumes: dict[str, str] = Field(default_factory=dict)
-    """Path inside to the name of a Modal volume, `NAME:ro` for one that is only read."""
+    """Modal volumes by mount path; `NAME:ro` is read-only."""
     tags: dict[str, str] = Field(default_factory=dict)
     workspace_base: InsidePath = "/data"
-    """Where workspaces lie."""
+    """Parent folder of workspaces."""
     user: CommandUser = "1000:1000"
-    """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such."""
+    """Numeric uid[:gid] of the commands, or `root`, which isolates less and is recorded."""
 
     mode: Literal["pool", "direct"] = "pool"
-    """What a run gets that asks for no isolation: slots of shared sandboxes, or a sandbox for each rollout."""
+    """Default isolation: slots of shared sandboxes, or a sandbox per rollout."""
     slots_per_sandbox: int = Field(default=10, ge=1, le=1024)
     """Rollouts that share a sandbox at isolation `container+slot`."""
     min_sandboxes: int = Field(default=1, ge=0)
     """Shared sandboxes that are kept when idle."""
     max_sandboxes: int = Field(default=5, ge=1)
-    """Shared sandboxes at most."""
+    """Maximum number of shared sandboxes."""
     acquire_timeout: Seconds = 60.0
     """Seconds to wait for a slot."""
     idle_timeout: int = Field(default=120, ge=1)
-    """Seconds after which Modal ends a sandbox in which nothing runs, and the pool a shared one that nobody uses."""
+    """Seconds after which Modal ends an idle sandbox, and the pool an idle shared one."""
     max_lifetime: int = Field(default=3600, ge=1, le=86400)
-    """Seconds after which Modal ends a sandbox, whatever runs in it. A shared one takes nobody new in its second
-    half."""
+    """Maximum lifetime of a sandbox in seconds. A shared one accepts no new rollout in its second half."""
     execution_timeout: float | None = Field(default=None, gt=0)
-    """Seconds of a command that names none, in place of the run's."""
+    """Timeout in seconds of a command without one, instead of the run's."""
     tool_batch_window_ms: int | None = Field(default=None, ge=0)
-    """Of old configs: calls are not held back to be sent together, so there is nothing to wait for."""
+    """Accepted from old configs without effect: calls are sent at once."""
     tool_max_batch_size: int | None = Field(default=None, ge=1)
 
     concurrent_starts: int = Field(default=32, ge=1, le=128)
-    """Sandboxes that may be starting at once."""
+    """Maximum number of sandboxes that start at the same time."""
     service_timeout: Seconds = 60.0
-    """Seconds in which the service must have answered a request."""
+    """Timeout of a request to the service in seconds."""
     create_timeout: Seconds = 300.0
-    """Seconds in which a sandbox must have been made."""
+    """Timeout for creating a sandbox in seconds."""
     build_timeout: Seconds = 1800.0
-    """Seconds in which an image must have been built."""
-    # Farther away than an engine on this machine.
+    """Timeout for building an image in seconds."""
+    # Slower to reach than an engine on this machine.
     setup_timeout: Seconds = 60.0
     patience: Seconds = 30.0
 
@@ -97,7 +99,7 @@ class ModalOptions(AgentOptions):
     def _over_what_is_found(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        found = of_the_predecessor(os.environ)
+        found = of_the_hermes_agent(os.environ)
         if values.get("profile") is not None:
             known = set(cls.model_fields) - {"profile", "profiles_file", "token_id", "token_secret"}
             found |= find_profile(values["profile"], values.get("profiles_file"), known)
@@ -116,8 +118,8 @@ class ModalOptions(AgentOptions):
         parts = [part.strip() for part in value.split(";") if part.strip()]
         wrong = [number for number, part in enumerate(parts, start=1) if "=" not in part]
         if wrong:
-            # Without its text: it may be what follows a `;` in a secret.
-            raise ValueError(f"env_vars is K=V;K=V; part {wrong[0]} of it has no =")
+            # Without the part's text: it may be the rest of a secret that contains a `;`.
+            raise ValueError(f"expected env_vars as K=V;K=V, got no = in part {wrong[0]}")
         return {name.strip(): text for name, _, text in (part.partition("=") for part in parts)}
 
     @field_validator("gpu", mode="before")
@@ -135,17 +137,19 @@ class ModalOptions(AgentOptions):
     def _mounted_somewhere(cls, value: dict[str, str]) -> dict[str, str]:
         for path, name in value.items():
             if not path.startswith("/") or not name.removesuffix(":ro"):
-                raise ValueError(f"a volume is /PATH: NAME or /PATH: NAME:ro, found {path!r}: {name!r}")
+                raise ValueError(f"expected a volume as /PATH: NAME or /PATH: NAME:ro, got {path!r}: {name!r}")
         return value
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
         if self.token_id is None and self.token_secret is not None:
-            raise ValueError("token_id and token_secret belong together; token_id is missing")
+            raise ValueError("expected token_id with token_secret, got none")
         if self.token_id is not None and self.config_profile is not None:
-            raise ValueError("config_profile names a section that has a token; token_id is another one")
+            raise ValueError("expected config_profile or token_id, got both")
         if self.min_sandboxes > self.max_sandboxes:
-            raise ValueError(f"min_sandboxes {self.min_sandboxes} is more than max_sandboxes {self.max_sandboxes}")
+            raise ValueError(
+                f"expected min_sandboxes of at most max_sandboxes {self.max_sandboxes}, got {self.min_sandboxes}"
+            )
         return self
 
     @property
@@ -155,5 +159,5 @@ class ModalOptions(AgentOptions):
 
     @property
     def workspace(self) -> str:
-        """The directory of a sandbox's only rollout."""
+        """The directory of the rollout in an unshared sandbox."""
         return f"{self.workspace_base}/workspace"

@@ -1,4 +1,4 @@
-"""Whose a sandbox is: tags, and what they say about an owner that may be dead."""
+"""The owner of a sandbox: its tags, and whether the owner is dead."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BOOT: Final = "hermes_boot"
 _MACHINE: Final = "hermes_machine"
 _ROLLOUT: Final = "hermes_rollout"
 _FIT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-"""What a tag of the service can say without being quoted in any way."""
+"""The characters that need no quoting in a tag of the service."""
 
 
 def tags_of(lease: Lease) -> dict[str, str]:
-    """Return the tags that let another process judge a sandbox without the lease's file.
+    """Return the tags that identify a sandbox's owner without the lease's file.
 
-    No deadline: that of the lease moves on while the owner lives.
+    They have no deadline, because the lease's deadline moves while the owner lives.
     """
     namespace = re.sub(r"\D", "", lease.pid_namespace)
     tags = {
@@ -39,11 +39,11 @@ def tags_of(lease: Lease) -> dict[str, str]:
 
 
 def is_abandoned(tags: Mapping[str, str]) -> bool:
-    """Tell whether a sandbox is one of ours whose owner is known to be dead."""
+    """Return whether a sandbox is ours and its owner is dead."""
     try:
         pid, start, namespace = tags[_OWNER].split(".")
         found = {"owner_pid": pid, "owner_start": start, "node": tags[NODE], "boot_id": tags[_BOOT]}
     except (KeyError, ValueError):
-        return False  # not of this version, and nobody's to judge
+        return False  # not of this version, so it cannot be judged
     found |= {"machine_id": tags.get(_MACHINE, ""), "pid_namespace": f"pid:[{namespace}]"}
     return SANDBOX in tags and owner_is_dead(found)

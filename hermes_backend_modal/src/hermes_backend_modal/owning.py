@@ -1,4 +1,4 @@
-"""The program that comes before the agent in the Python inside: what the variables are, whose the workspace is."""
+"""The program that runs before the agent inside: it prints the variables and creates the workspace."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def prepare(top, uid, gid, shared):
 
 
 def program_to_prepare(folder: str, identity: tuple[int, int] | None) -> str:
-    """Say the sandbox's variables as a line of JSON on standard error, and make a directory.
+    """Return a program that prints the sandbox's variables as JSON on standard error and creates a directory.
 
-    It is given to a user; without one it is shared: only root makes others in it, whose names nobody else can list.
+    The directory belongs to the user; without a user it is shared: only root can create and list directories in it.
     """
     uid, gid = identity or (0, 0)
     return f"{_SAY}\n{_PREPARE}\nprepare({folder!r}, {uid}, {gid}, {identity is None})\n"

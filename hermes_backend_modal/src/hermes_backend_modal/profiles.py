@@ -1,4 +1,4 @@
-"""Named sets of options: the predecessor's Modal profiles, from a YAML file and from the environment."""
+"""Named sets of options: hermes-agent's Modal profiles, from a YAML file and from the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE: Final = "ATROPOS_MODAL_PROFILES_FILE"
 _PREFIX: Final = "ATROPOS_MODAL_PROFILE_"
 
 
-_PREDECESSORS: Final[Mapping[str, str]] = {
+_HERMES_AGENTS: Final[Mapping[str, str]] = {
     "TERMINAL_MODAL_IMAGE": "image",
     "TERMINAL_CONTAINER_CPU": "cpu",
     "TERMINAL_CONTAINER_MEMORY": "memory",
@@ -24,26 +24,26 @@ _PREDECESSORS: Final[Mapping[str, str]] = {
 _MODES: Final[Mapping[str, str]] = {"pool": "pool", "direct": "direct", "auto": "direct"}
 
 
-def of_the_predecessor(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that hermes-agent's own variables name.
+def of_the_hermes_agent(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options from hermes-agent's environment variables.
 
     Raises:
-        ValueError: TERMINAL_MODAL_MODE is a way to Modal that this backend does not have.
+        ValueError: TERMINAL_MODAL_MODE has a mode that this backend does not support.
     """
-    found = {option: environment[name] for name, option in _PREDECESSORS.items() if environment.get(name)}
+    found = {option: environment[name] for name, option in _HERMES_AGENTS.items() if environment.get(name)}
     mode = environment.get("TERMINAL_MODAL_MODE")
     if not mode:
         return found
     if mode not in _MODES:
-        raise ValueError(f"TERMINAL_MODAL_MODE is one of {', '.join(_MODES)}, found {mode!r}")
+        raise ValueError(f"expected TERMINAL_MODAL_MODE to be one of {', '.join(_MODES)}, got {mode!r}")
     return {**found, "mode": _MODES[mode]}
 
 
 def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[str, Any]:
-    """Return the options of a profile; those of the environment go before the file's.
+    """Return the options of a profile; the environment's win over the file's.
 
     Raises:
-        ValueError: There is no such profile, or it has an option that is not in `known`.
+        ValueError: The profile does not exist, or it has an option that is not in `known`.
     """
     path = file or os.environ.get(_FILE)
     from_file = _read(Path(path).expanduser()) if path else {}
@@ -57,10 +57,10 @@ def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[st
         )
     found = from_file.get(name, {})
     if not isinstance(found, Mapping):
-        # pydantic takes no TypeError for a complaint about a value.
+        # pydantic does not accept TypeError from a validator.
         kind = type(found).__name__
-        raise ValueError(f"{path}: a profile is a mapping of options, found {kind} for {name!r}")  # noqa: TRY004 - see above
-    # The predecessor's profiles carry their own name.
+        raise ValueError(f"{path}: expected a mapping of options for profile {name!r}, got {kind}")  # noqa: TRY004 - see above
+    # hermes-agent's profiles contain their own name.
     options = {
         **{option: value for option, value in found.items() if option != "name"},
         **from_environment.get(key, {}),
@@ -81,15 +81,15 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ValueError(f"the Modal profiles in {path} are no YAML: {yaml_problem(error)}") from None
+        raise ValueError(f"the Modal profiles in {path} are not valid YAML: {yaml_problem(error)}") from None
     profiles = content.get("profiles", content) if isinstance(content, Mapping) else None
     if not isinstance(profiles, Mapping):
-        raise ValueError(f"{path} is to map names of profiles to their options")  # noqa: TRY004 - as above
+        raise ValueError(f"expected {path} to map names of profiles to their options")  # noqa: TRY004 - as above
     return profiles
 
 
 def _collect(environment: Mapping[str, str], known: set[str]) -> dict[str, dict[str, str]]:
-    """Take ATROPOS_MODAL_PROFILE_<NAME>_<OPTION> apart; a name may have underscores, so the longest option counts."""
+    """Split ATROPOS_MODAL_PROFILE_<NAME>_<OPTION>; a name may have underscores, so the longest option matches."""
     options = sorted(known, key=len, reverse=True)
     found: dict[str, dict[str, str]] = {}
     for variable, value in environment.items():
@@ -98,7 +98,9 @@ def _collect(environment: Mapping[str, str], known: set[str]) -> dict[str, dict[
         rest = variable.removeprefix(_PREFIX)
         option = next((option for option in options if rest.endswith(f"_{option.upper()}")), None)
         if option is None:
-            raise ValueError(f"{variable} ends with no option of backend 'modal'; {_near(rest.lower(), sorted(known))}")
+            raise ValueError(
+                f"expected {variable} to end with an option of backend 'modal'; {_near(rest.lower(), sorted(known))}"
+            )
         found.setdefault(rest[: -len(option) - 1], {})[option] = value
     return found
 

@@ -1,4 +1,4 @@
-"""The few requests to the service that sandboxes need, each with a deadline and errors that say what to do."""
+"""The requests to the service that sandboxes need, each with a deadline and hints in errors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from hermes_backend_modal.options import ModalOptions
 
 T = TypeVar("T")
 _SDK: Final[Any] = modal
-"""Half of what the SDK makes for callers of either style has no types."""
+"""The SDK's wrappers for synchronous and asynchronous callers are only partly typed."""
 _ASKING: Final = 10.0
-"""Seconds that may be spent on finding out why a sandbox has ended."""
+"""Time limit in seconds for finding out why a sandbox has ended."""
 _LEAVING: Final = 5.0
-"""Seconds that letting go of a connection may take."""
+"""Time limit in seconds for closing a connection."""
 _LOG_LINES: Final = 40
 _LOG: Final = 2000
-"""Characters of a failed build's log that are shown, the last ones."""
+"""How many characters at the end of a failed build's log are shown."""
 
 
 class Service:
-    """The service as one set of credentials reaches it; nothing is shared with other objects of this class."""
+    """The service with one set of credentials; objects of this class share nothing."""
 
     def __init__(self, options: ModalOptions) -> None:
         self.options = options
@@ -53,22 +53,21 @@ class Service:
 
     @property
     def place(self) -> dict[str, str]:
-        """Where sandboxes are made; workspace, app and token are known when they have been located."""
+        """The location of new sandboxes; workspace, app and token are known after `locate`."""
         return {**place_of(self.options), **self._located}
 
     async def require_place(self, handle: Mapping[str, Any]) -> None:
-        """Refuse to look for a sandbox elsewhere, where it is not and would be taken for gone.
+        """Raise if a sandbox belongs to another location, where it would wrongly count as ended.
 
         Raises:
-            ModalError: It was made at another address, in another environment or workspace, or there is no token for
-                that.
+            ModalError: It was created at another address, in another environment or workspace, or its token is missing.
         """
         name = handle["sandbox_id"]
         for part, found in place_of(self.options).items():
             if (recorded := handle.get(part, found)) != found:
                 variable = "MODAL_SERVER_URL" if part == "server" else "MODAL_ENVIRONMENT"
                 raise ModalError(
-                    f"sandbox {name} was made at Modal's {part} {recorded!r}, found {found!r}",
+                    f"expected Modal's {part} {recorded!r} for sandbox {name}, got {found!r}",
                     hint=f"{variable}={recorded} hermes-core sandboxes gc",
                 )
         if (wanted := handle.get("workspace")) is None:
@@ -82,10 +81,10 @@ class Service:
                 f"sandbox {name} is in Modal's workspace {wanted!r}: {error.message}", hint=hint
             ) from error
         if workspace != wanted:
-            raise ModalError(f"sandbox {name} is in Modal's workspace {wanted!r}, found {workspace!r}", hint=hint)
+            raise ModalError(f"expected Modal's workspace {wanted!r} for sandbox {name}, got {workspace!r}", hint=hint)
 
     async def ask(self, what: str, work: Awaitable[T], *, seconds: float | None = None, hint: str | None = None) -> T:
-        """Ask one thing within a deadline; `what` begins the message when it fails, `hint` is for what is not there."""
+        """Send one request within a deadline; `what` starts the error message, `hint` is for missing things."""
         limit = self.options.service_timeout if seconds is None else seconds
         try:
             async with asyncio.timeout(limit):
@@ -99,39 +98,39 @@ class Service:
             raise from_sdk(error, what, hint) from error
 
     async def client(self) -> Any:
-        """Return the connection, made when first needed."""
+        """Return the connection, created on first use."""
         async with self._turn:
             if self._client is None:
                 url, credentials = find_credentials(self.options)
                 made = _SDK.Client(url, api_pb2.CLIENT_TYPE_CLIENT, credentials)
-                await self.ask("Modal cannot be connected to", made.__aenter__())
+                await self.ask("cannot connect to Modal", made.__aenter__())
                 self._client, self._token_id = made, credentials[0]
             return self._client
 
     async def workspace(self) -> str:
-        """Return the name of the workspace that the token is of, asked once."""
+        """Return the name of the token's workspace, requested once."""
         client = await self.client()
         async with self._turn:
             if self._workspace is None:
                 found = _SDK.Workspace.from_context(client=client)
-                await self.ask("Modal cannot be asked which workspace the token is of", found.hydrate.aio())
+                await self.ask("the token's workspace cannot be read", found.hydrate.aio())
                 self._workspace = str(found.name or "")
             return self._workspace
 
     async def locate(self) -> None:
-        """Learn which workspace and app sandboxes are made in: whoever looks for them later has to look there."""
+        """Determine the workspace and app of new sandboxes, so that they can be found later."""
         app = await self.app()
         self._located = {"workspace": await self.workspace(), "app": str(app.app_id), "token_id": self._token_id}
 
     async def app(self, *, make: bool = True) -> Any:
-        """Return the app that the sandboxes belong to, looked up once; made only where sandboxes are to be made."""
+        """Return the app of the sandboxes, looked up once; create it only when sandboxes are created."""
         client = await self.client()
         async with self._turn:
             if self._app is None:
                 options = self.options
                 where = f"environment {options.environment!r}" if options.environment else "the default environment"
                 self._app = await self.ask(
-                    f"app {options.app_name!r} cannot be had in {where}",
+                    f"app {options.app_name!r} is not available in {where}",
                     modal.App.lookup.aio(
                         options.app_name,
                         client=client,
@@ -144,7 +143,7 @@ class Service:
             return self._app
 
     async def image(self, name: str) -> Any:
-        """Return an image that is built; those who ask for the same one wait together.
+        """Return a built image; concurrent requests for the same image share one build.
 
         Raises:
             ImageBuildError: It cannot be built; the message has the end of the log.
@@ -168,7 +167,7 @@ class Service:
         except TimeoutError as error:
             limit = f"{self.options.build_timeout:g} s"
             raise ModalTimeoutError(
-                f"{what}: not done within {limit}", hint="raise the option build_timeout"
+                f"{what}: not finished within {limit}", hint="raise the option build_timeout"
             ) from error
         except SDK_ERRORS as error:
             raise from_sdk(error, what, hint=f"modal image logs, or another image than {name!r}") from error
@@ -202,7 +201,7 @@ class Service:
         return volume.with_mount_options(read_only=True) if name.endswith(":ro") else volume
 
     async def create(self, image: Any, tags: Mapping[str, str], **asked: Any) -> Any:
-        """Make a sandbox; when that fails, whatever may have come of it is ended."""
+        """Create a sandbox; after a failure, end it in case it exists."""
         options = self.options
         app = await self.app()
         work = modal.Sandbox.create.aio
@@ -230,13 +229,13 @@ class Service:
                 made = work("sleep", "infinity", **given)
                 return await self.ask(what, made, seconds=options.create_timeout, hint=hint)
             except BaseException:
-                # Its creation may have succeeded unheard.
+                # The creation may have succeeded without an answer.
                 with contextlib.suppress(Exception):
                     await self.end_tagged(tags)
                 raise
 
     async def find_tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> AsyncIterator[Any]:
-        """Find the running sandboxes of an app that carry tags; of the options' app, if that is there, by default."""
+        """Find the running sandboxes of an app by tags; by default in the configured app, if it exists."""
         if app_id is None:
             try:
                 app_id = (await self.app(make=False)).app_id
@@ -250,27 +249,27 @@ class Service:
                 return
 
     async def tags_of(self, sandbox: Any) -> dict[str, str]:
-        """Return a sandbox's tags; none of one that has gone."""
+        """Return a sandbox's tags; an ended sandbox has none."""
         try:
             return dict(await self.ask("a sandbox's tags cannot be read", sandbox.get_tags.aio()))
         except ModalMissingError:
             return {}
 
     async def end_tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> int:
-        """End the sandboxes that carry tags, and return how many there were."""
+        """End the sandboxes with tags, and return their number."""
         found = [sandbox async for sandbox in self.find_tagged(tags, app_id=app_id)]
         await asyncio.gather(*(self.end(sandbox) for sandbox in found))
         return len(found)
 
     async def end(self, sandbox: Any) -> None:
-        """End a sandbox; one that has gone is fine."""
+        """End a sandbox; an ended one is not an error."""
         with contextlib.suppress(ModalMissingError):
             await self.ask(f"sandbox {sandbox.object_id} cannot be ended", sandbox.terminate.aio())
         await _within(_LEAVING, sandbox.detach.aio())
 
     async def ending(self, sandbox: Any) -> str | None:
-        """Return why a sandbox has ended; None while it runs."""
-        what = "a sandbox cannot be asked how it is"
+        """Return why a sandbox has ended, or None while it runs."""
+        what = "a sandbox's state cannot be read"
         code: int | None = await self.ask(what, sandbox.poll.aio(), seconds=_ASKING)
         if code is None:
             return None
@@ -281,12 +280,12 @@ class Service:
         except (modal.exception.SandboxTimeoutError, modal.exception.SandboxTerminatedError) as raised:
             error = raised
         except (*SDK_ERRORS, TimeoutError):
-            pass  # the code says enough
+            pass  # the exit code is enough
         options = self.options
         return ending_of(error, code, max_lifetime=options.max_lifetime, idle_timeout=options.idle_timeout)
 
     async def start(self, sandbox: Any, argv: Sequence[str]) -> Any:
-        """Start a program in a sandbox, without a time limit of its own: the sandbox's is the only one."""
+        """Start a program in a sandbox without its own time limit; the sandbox's limit applies."""
         work = sandbox.exec.aio(*argv, timeout=None, text=False, workdir="/")
         return await self.ask(
             f"a program cannot be started in sandbox {sandbox.object_id}",
@@ -296,7 +295,7 @@ class Service:
         )
 
     async def run(self, sandbox: Any, argv: Sequence[str]) -> tuple[int, str]:
-        """Run a program to its end; returns its exit code and what it wrote to standard error."""
+        """Run a program to its end; return its exit code and standard error."""
         limit = int(self.options.service_timeout) + 1
         what = f"a program cannot be run in sandbox {sandbox.object_id}"
 
@@ -311,7 +310,7 @@ class Service:
         clock = asyncio.get_running_loop().time
         began = clock()
         code, said = await self.ask(what, work(), seconds=limit + 5)
-        # The SDK says -1 when the time of an exec is up, unless the service has killed it a moment before.
+        # The SDK returns -1 after the timeout of an exec, unless the service killed the program just before.
         if code == -1 or (code == 128 + signal.SIGKILL and clock() - began >= limit):
             raise ModalTimeoutError(f"{what}: it did not end within {limit} s")
         return code, said
@@ -329,7 +328,7 @@ class Service:
 
 
 async def _within(seconds: float, farewell: Awaitable[Any]) -> None:
-    """Let go of something in a bounded time; that it went wrong changes nothing any more."""
+    """Release something within a bounded time; errors are ignored."""
     with contextlib.suppress(*SDK_ERRORS, TimeoutError):
         async with asyncio.timeout(seconds):
             await farewell

@@ -1,4 +1,4 @@
-"""Sandboxes of the service that several rollouts share, each with a user and a directory of its own."""
+"""Sandboxes of the service that several rollouts share, each with its own user and directory."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from hermes_sandbox.backends import RecycledHost
 
 
 class SharedModal(RecycledHost, ModalHost):
-    """A sandbox for many slots; it is retired a while before the service ends it."""
+    """A sandbox for many slots; it is retired before the service ends it."""

@@ -1,7 +1,7 @@
 """A program in a sandbox as the stream of an agent.
 
-The SDK hands output over piece by piece and takes input by one request at a time, whose answer says that it has been
-taken. It loses what is written to its buffer while such a request is on its way, so the buffer is kept here.
+The SDK delivers output in pieces and sends input with one request at a time, which is confirmed by its answer. It loses
+data written to its buffer during such a request, so the buffer is kept here.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from hermes_backend_modal.failures import SDK_ERRORS
 from hermes_sandbox.backends import AgentStream
 
 _PIECE: Final = 1 << 20
-"""Bytes of one request; its answer takes a round trip."""
+"""Bytes of one request, which takes a round trip."""
 _AHEAD: Final = 1 << 20
-"""Bytes of output that may wait here; further ones wait at the service, and so in the sandbox."""
+"""Bytes of buffered output; more stay at the service, and so in the sandbox."""
 _ROOM: Final = 1 << 20
-"""Bytes of input that may wait here before `drain` waits."""
+"""Bytes of buffered input before `drain` waits."""
 _KEPT: Final = 8192
-"""Bytes of standard error that are kept, the last ones."""
+"""How many bytes at the end of standard error are kept."""
 _LONGEST_LINE: Final = 1 << 16
-"""Bytes of the first line of standard error; what goes on longer is cut."""
+"""Maximum bytes of the first line of standard error; a longer line is truncated."""
 _LAST_WORDS: Final = 1.0
 
 Explain = Callable[[], Awaitable[str | None]]
 
 
 class _Reading:
-    """One output stream of the program, read by a task of its own: an interrupted read would end the SDK's stream."""
+    """One output stream, read by a separate task, because an interrupted read would end the SDK's stream."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
         self.ready = bytearray()
@@ -52,7 +52,7 @@ class _Reading:
         except SDK_ERRORS as error:
             self.failure = error
         finally:
-            # Not awaited: whoever waits looks at the task as well.
+            # Not awaited: a waiter also checks the task.
             asyncio.get_running_loop().call_soon(self._wake)
 
     def _wake(self) -> None:
@@ -63,13 +63,13 @@ class _Reading:
             self._changed.notify_all()
 
     async def wait_for(self, enough: Callable[[], bool]) -> bool:
-        """Wait until there is enough; False if it has ended before."""
+        """Wait for enough bytes; return False if the stream ends before."""
         async with self._changed:
             await self._changed.wait_for(lambda: enough() or self.ended)
         return enough()
 
     async def take(self, size: int) -> bytes:
-        """Take bytes that are there."""
+        """Take available bytes."""
         async with self._changed:
             data = bytes(self.ready[:size])
             del self.ready[:size]
@@ -77,7 +77,7 @@ class _Reading:
         return data
 
     def cancel(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._task.cancel()
 
 
@@ -89,7 +89,7 @@ class ExecReader:
         self._explain = explain
 
     async def readexactly(self, n: int, /) -> bytes:
-        """Return n bytes; at the end `IncompleteReadError`, or `ConnectionAbortedError` where a reason is known."""
+        """Return n bytes; raise `IncompleteReadError` at the end, or `ConnectionAbortedError` with a known reason."""
         reading = self.reading
         if await reading.wait_for(lambda: len(reading.ready) >= min(n, _AHEAD)):
             return await self._whole(n)
@@ -106,7 +106,7 @@ class ExecReader:
 
 
 class ExecErrors:
-    """The program's standard error: a first line, and the end of the rest for messages."""
+    """The program's standard error: its first line, and the end of the rest for messages."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
         self._line: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class ExecErrors:
                 self._line.set_result(None)
 
     def _look_for_line(self, start: int) -> None:
-        """End the first line at a newline that is not before `start`, or where it has been too long."""
+        """End the first line at a newline from `start` on, or at the maximum length."""
         end = self._said.find(b"\n", start, _LONGEST_LINE + 1)
         if end >= 0 or len(self._said) > _LONGEST_LINE:
             cut = _LONGEST_LINE if end < 0 else end
@@ -137,16 +137,16 @@ class ExecErrors:
             del self._said[: cut + (end >= 0)]
 
     async def first_line(self) -> bytes | None:
-        """Return the first line, of a longer one 64 KiB; None if the program ended before."""
+        """Return the first line, truncated to 64 KiB, or None if the program ended before."""
         return await asyncio.shield(self._line)
 
     async def last_words(self) -> str:
-        """Return the end of what was written, waiting a moment for the rest of it."""
+        """Return the end of the output, after a short wait for the rest."""
         await asyncio.wait((self._task,), timeout=_LAST_WORDS)
         return self._said[-_KEPT:].decode(errors="replace")
 
     def cancel(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._task.cancel()
 
 
@@ -165,15 +165,15 @@ class ExecWriter:
 
     @property
     def transport(self) -> ExecWriter:
-        """What lies below, for the end with an agent that does not read any more."""
+        """The underlying transport, to abort an agent that no longer reads."""
         return self
 
     def on_abort(self, end: Callable[[], None]) -> None:
-        """Call `end` when the stream is aborted."""
+        """Call `end` on an abort of the stream."""
         self._on_abort = end
 
     def is_closing(self) -> bool:
-        """Tell whether it has been closed or aborted."""
+        """Return whether the stream was closed or aborted."""
         return self._closing
 
     def write(self, data: bytes | memoryview, /) -> None:
@@ -210,28 +210,28 @@ class ExecWriter:
         """Wait until there is room for more.
 
         Raises:
-            ConnectionAbortedError: The program takes nothing any more.
+            ConnectionAbortedError: The program accepts no more input.
         """
         await self._room.wait()
         if self._failure is not None:
             raise ConnectionAbortedError(str(self._failure)) from self._failure
 
     def close(self) -> None:
-        """End the input when all of it has been taken, which makes the agent kill everything and exit."""
+        """End the input after all of it was sent, which makes the agent kill everything and exit."""
         if not self._closing:
             self._closing = True
             if self._failure is None:
                 self._send()
 
     async def wait_closed(self) -> None:
-        """Wait until the end of the input has been taken."""
+        """Wait until the end of the input was sent."""
         if self._sending is not None:
             await asyncio.wait((self._sending,))
             if self._waiting and self._failure is None:
                 self._send()
 
     def abort(self) -> None:
-        """Send and read no more."""
+        """Stop sending and reading."""
         self._closing = True
         self._waiting.clear()
         self._room.set()
@@ -241,7 +241,7 @@ class ExecWriter:
 
 
 class ExecStream:
-    """All three streams of a program; `stream` is what an agent's client takes."""
+    """All three streams of a program; `stream` is their `AgentStream`."""
 
     def __init__(self, process: Any, explain: Explain, *, where: str = "") -> None:
         self._reader = ExecReader(aiter(process.stdout), explain)
@@ -255,7 +255,7 @@ class ExecStream:
         self.errors.cancel()
 
     async def aclose(self) -> None:
-        """Let go of everything, at once."""
+        """Abort all streams at once."""
         tasks = [self._reader.reading._task, self.errors._task, self._writer._sending]  # noqa: SLF001 - its own parts
         self._writer.abort()
         with contextlib.suppress(asyncio.CancelledError):

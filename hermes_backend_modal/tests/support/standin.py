@@ -1,4 +1,4 @@
-"""The stand-in as tests hold it: a process, its address, orders to it."""
+"""The tests' handle of the stand-in: its process, address and commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVER = Path(__file__).with_name("standin_server.py")
 
 
 class StandIn:
-    """A running stand-in; `options` are those of a backend that is to use it."""
+    """A running stand-in; `options` are for a backend that uses it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -25,7 +25,7 @@ class StandIn:
         self.options = {"server_url": self.url, "token_id": "ak-one", "token_secret": "as-one"}
 
     def ask(self, do: str = "tell", **order: Any) -> dict[str, Any]:
-        """Give an order and return what the stand-in knows."""
+        """Send a command and return the stand-in's answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._turn:

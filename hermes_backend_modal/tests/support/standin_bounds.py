@@ -1,4 +1,4 @@
-"""How many processes a sandbox of the stand-in may have: what runs in it as root is held to no number otherwise."""
+"""The process limit of a stand-in sandbox: root processes in it would otherwise have none."""
 
 from __future__ import annotations
 

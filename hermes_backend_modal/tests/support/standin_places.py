@@ -1,4 +1,4 @@
-"""Sandboxes of the stand-in: real processes in namespaces of their own, made by bubblewrap."""
+"""Sandboxes of the stand-in: real processes in separate namespaces, created by bubblewrap."""
 
 from __future__ import annotations
 

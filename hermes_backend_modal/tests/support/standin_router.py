@@ -48,7 +48,7 @@ class Router:
         return found
 
     async def TaskExecStart(self, sandbox: Sandbox, asked: Any) -> Any:
-        """Start a program; the same one once only, however often it is asked for."""
+        """Start a program once; repeated requests return the same one."""
         self._running(sandbox, asked.task_id)
         if asked.exec_id not in sandbox.programs:
             argv = list(asked.command_args)

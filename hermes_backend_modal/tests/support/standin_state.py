@@ -1,4 +1,4 @@
-"""What the stand-in knows: workspaces by token, apps, images, sandboxes, and the faults it is told to have."""
+"""The stand-in's state: workspaces by token, apps, images, sandboxes, and simulated faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def jwt(subject: str) -> str:
 
 @dataclass
 class Faults:
-    """What goes wrong next, by the name of a call: how often it fails and with what, how long it takes."""
+    """The next faults by call name: number of failures, error, and delay."""
 
     fail: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Faults:
 
 @dataclass
 class Sandbox:
-    """One sandbox and what it was asked to be."""
+    """One sandbox and its request."""
 
     id: str
     workspace: str

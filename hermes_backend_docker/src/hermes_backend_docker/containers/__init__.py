@@ -1,1 +1,1 @@
-"""One container: what it is made with, what it may do, whose it is, and the sandbox's place in it."""
+"""One container: its config, capabilities, owner labels, users, and the sandbox host."""

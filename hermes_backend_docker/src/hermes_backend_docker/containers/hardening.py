@@ -1,4 +1,4 @@
-"""What a container may do: as little as its agent needs."""
+"""Container configs with the fewest capabilities that the agent needs."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
     "KILL": "end the commands, which are another user's",
     "CHOWN": "give the workspace to the user of the commands, and take it back",
 }
-"""The capabilities of the agent, and what for. Commands of a user other than root have none of them."""
+"""The agent's capabilities and their purposes. Commands of a user other than root have none of them."""
 
 ROOT_CAPABILITIES: Final[Mapping[str, str]] = {
     "DAC_OVERRIDE": "read and write what other users own",
     "FOWNER": "change its mode and its times",
-    "FSETID": "keep the setgid bit of what another group owns, which packages set and directories of a team have",
-    "SYS_CHROOT": "chroot, without which sshd takes no login",
+    "FSETID": "keep the setgid bit of files of another group, as in packages and team directories",
+    "SYS_CHROOT": "chroot, which sshd needs for logins",
 }
-"""What root is used to inside, where the commands are root's: of the engine's own set, all that was found missing.
+"""Additional capabilities if the commands are root's: those of the engine's default set that were found necessary.
 
-apt-get, dpkg, useradd, su, passwd and sudo work with these. Of the rest of that set, ports below 1024 need none, since
-the engine lets everybody bind them; without SETFCAP installers fall back to setuid, and with it a ping that is marked
-for NET_RAW would not start; nobody missed SETPCAP; MKNOD, NET_RAW and AUDIT_WRITE reach the machine's own kernel.
+apt-get, dpkg, useradd, su, passwd and sudo work with these. The rest of the default set is left out: ports below 1024
+need no capability, since the engine lets every user bind them; without SETFCAP installers fall back to setuid, and with
+it a ping marked for NET_RAW would not start; SETPCAP was not needed; MKNOD, NET_RAW and AUDIT_WRITE reach the machine's
+own kernel.
 """
 
 GVISOR: Final = "runsc"
-"""The runtime of isolation `gvisor`; names under which engines have it contain this."""
+"""The runtime of isolation `gvisor`; a substring of the name that an engine has for it."""
 _STATE: Final = "/run/hermes"
 STATE_DIR: Final = f"{_STATE}/state"
-"""Where a session is kept that must survive a full /tmp."""
+"""Folder for session state that must survive a full /tmp."""
 _STATE_MB: Final = 64
 _MB: Final = 1 << 20
 _AGENT: Final = 1
-"""The agent of a container of its own: its first process, which starts no other one to end those of the commands."""
+"""Arguments of the agent in an unshared container: it is the first process and ends commands by itself."""
 _HEAD_ROOM: Final = 16
-"""Processes of a shared container that no slot's user can take: the agent, what it starts until that has its user, and
-what the engine runs inside to make a workspace read-only."""
+"""Processes of a shared container outside the slots' users: the agent, its children before they switch user, and the
+script that makes a workspace read-only.
+"""
 
 
 def container_config(
     *, spec: SandboxSpec, options: DockerOptions, image: str, labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the engine's description of a container whose first process waits for the agent."""
+    """Return the config of a container with a first process that waits for the agent."""
     return {
         "Image": image,
         "Entrypoint": [options.python, *PYTHON_FLAGS[:-1], _prepare(spec, options) + PYTHON_FLAGS[-1]],
@@ -61,19 +63,19 @@ def container_config(
         "AttachStdout": True,
         "AttachStderr": True,
         "OpenStdin": True,
-        # The end of whoever is attached is the end of the agent's input, on which it ends itself and the container.
+        # When the attached client ends, the agent's input ends, and the agent ends itself and the container.
         "StdinOnce": True,
         "Tty": False,
-        # What an image checks itself with would run beside the rollout.
+        # An image's health check would run beside the rollout.
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": _host_config(spec, options),
     }
 
 
 def plain_config(config: Mapping[str, Any], spec: SandboxSpec, options: DockerOptions) -> dict[str, Any]:
-    """Return the description of the same container with a shell in the agent's place."""
+    """Return the config of the same container with a shell instead of the agent."""
     host = config["HostConfig"]
-    # The shell is root, and what it keeps is not the commands'.
+    # The shell is root, and the commands must not reach its files.
     own = {_STATE: f"rw,nosuid,nodev,noexec,mode=0711,size={_STATE_MB}m"} if _STATE in host["Tmpfs"] else {}
     return {
         **config,
@@ -107,7 +109,7 @@ def _host_config(spec: SandboxSpec, options: DockerOptions) -> dict[str, Any]:
         "Binds": options.volumes,
         "ReadonlyRootfs": is_read_only(spec, options),
         "Tmpfs": _tmpfs(spec, options),
-        # What the agent says would otherwise be written to the engine's disk as well, for ever.
+        # The agent's output would otherwise also go to the engine's disk, without a limit.
         "LogConfig": {"Type": "none"},
         **({"Runtime": runtime} if runtime else {}),
         **_limits(spec),
@@ -115,7 +117,7 @@ def _host_config(spec: SandboxSpec, options: DockerOptions) -> dict[str, Any]:
 
 
 def processes_of(spec: SandboxSpec, options: DockerOptions) -> int:
-    """Return how many processes and threads the commands of one sandbox may have."""
+    """Return the limit of processes and threads for the commands of one sandbox."""
     return spec.pids or options.pids
 
 
@@ -127,7 +129,7 @@ def _processes_of_all(spec: SandboxSpec, options: DockerOptions) -> int:
 
 
 def runtime_of(spec: SandboxSpec, options: DockerOptions) -> str | None:
-    """Return the runtime that is asked for; None for the engine's own choice."""
+    """Return the requested runtime, or None for the engine's default."""
     return options.runtime or (GVISOR if spec.isolation == "gvisor" else None)
 
 
@@ -141,20 +143,20 @@ def _prepare(spec: SandboxSpec, options: DockerOptions) -> str:
         return shared_dir_script(options.workspace)
     if not options.identity[0] or follows_image(spec, options):
         return ""
-    # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
+    # Files that the image has in the workspace belong to root; no command runs yet.
     return chown_script(options.workspace, options.identity, options.targets)
 
 
 def follows_image(spec: SandboxSpec, options: DockerOptions) -> bool:
-    """Tell whether a sandbox's workspace is the image's own WORKDIR, as it is there.
+    """Return whether a sandbox's workspace is the image's own WORKDIR.
 
-    Slots have folders of their own; where all but a few folders is read-only, another one would be of no use.
+    Slots have separate folders, and if the rest is read-only, the WORKDIR would not be writable.
     """
     return spec.as_image and spec.isolation != "container+slot" and not is_read_only(spec, options)
 
 
 def is_read_only(spec: SandboxSpec, options: DockerOptions) -> bool:
-    """Tell whether only the workspace and what lies in memory can be written."""
+    """Return whether only the workspace and folders in memory are writable."""
     return options.read_only_root or spec.disk_mb is not None
 
 
@@ -174,7 +176,7 @@ def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
     uid, gid = options.identity
     sizes = {path: size if spec.disk_mb is None else min(size, spec.disk_mb) for path, size in options.tmpfs.items()}
     mounts = {path: f"rw,nosuid,nodev,exec,mode=1777,size={size}m" for path, size in sizes.items()}
-    # Apart from /tmp, so that a rollout which fills that keeps its session.
+    # Separate from /tmp, so that a rollout that fills /tmp keeps its session.
     mounts[_STATE] = f"rw,nosuid,nodev,noexec,mode=0700,uid={uid},gid={gid},size={_STATE_MB}m"
     owned = f"rw,nosuid,nodev,exec,mode=0755,uid={uid},gid={gid}"
     mounts[options.workspace] = owned + (f",size={spec.disk_mb}m" if spec.disk_mb is not None else "")
@@ -182,7 +184,7 @@ def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
 
 
 def limits_of(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
-    """Return the limits that hold, for the record; the bound of a slot's own user is added where there is one."""
+    """Return the effective limits for the record; a slot's own process limit is added later if it has one."""
     asked = {
         "cpu": (spec.cpu, "cores"),
         "memory": (spec.memory_mb, "MB, no swap"),

@@ -1,4 +1,4 @@
-"""One container whose first process is the agent: of one sandbox, or shared by several."""
+"""One container with the agent as its first process, for one sandbox or shared by several."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from hermes_sandbox.backends import (
 
 
 class ContainerHost(RootAgentHost):
-    """A container. It exists from `create` on, and runs from `start_agent` on.
+    """A container: `create` creates it, `start_agent` starts it.
 
     Args:
-        engine: Where it is.
-        name: What it is called.
-        config: The engine's description of it.
-        workspace: The directory, inside, that the rollout works in.
-        environment: Variables of the commands.
-        provenance: What is recorded.
-        bring_python: Asked where the image has no Python; returns a description with one, or raises `NoPythonError`.
+        engine: The engine.
+        name: The container's name.
+        config: The container's config for the engine.
+        workspace: The rollout's directory inside the container.
+        environment: Environment variables of the commands.
+        provenance: The recorded facts.
+        bring_python: Called if the image has no Python; returns a config with one, or raises `NoPythonError`.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class ContainerHost(RootAgentHost):
         self._container: str | None = None
         self._bring_python = bring_python
         self.plain: Mapping[str, Any] | None = None
-        """The engine's description of the container when a shell serves it; None where none may."""
+        """The container's config with a shell instead of the agent, or None if that is not allowed."""
 
     async def create(self) -> None:
-        """Create the container, or leave nothing."""
+        """Create the container; leave nothing behind on failure."""
         self._container = await self._engine.create(self._name, self.config)
 
     async def start_agent(self) -> AgentStream:
-        """Start the container with its standard streams in hand; made anew, once, if somebody has removed it.
+        """Start the container with its standard streams attached; create it again once if it was removed.
 
-        Where the image has no Python, another one is brought to it, if there is one that would run.
+        If the image has no Python, another one is brought to it, if one would run there.
         """
         try:
             return await self._start_anew()
         except ProgramMissingError as error:
-            # Its name is needed, and is what is removed where this fails.
+            # The name must be free for the new container; clean-up after a failure also uses it.
             await self.stop_all()
             self._container = self._name
             self.config = await self._bring_python(error)
@@ -91,7 +91,7 @@ class ContainerHost(RootAgentHost):
         if self.plain is None:
             return await super().start_shell()
         if self.config is not self.plain:
-            # What was made for an agent did not start.
+            # The container for the agent did not start.
             await self.stop_all()
             self.config, self.state_dir = self.plain, STATE_DIR
             self.provenance = {name: value for name, value in self.provenance.items() if name != "carried_python"}
@@ -99,11 +99,11 @@ class ContainerHost(RootAgentHost):
 
     @property
     def serves_plain(self) -> bool:
-        """Whether the options and the isolation level allow a shell."""
+        """Whether options and isolation level allow a shell."""
         return self.plain is not None
 
     async def restart_shell(self, client: ShellClient) -> AgentStream:
-        """Have the first process end all others and become a fresh shell: the container stays."""
+        """Make the first process end all others and become a new shell; the container stays."""
         return await client.restart()
 
     async def _start_anew(self) -> AgentStream:
@@ -126,19 +126,19 @@ class ContainerHost(RootAgentHost):
         return stream
 
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
-        """End the commands of a user inside, and give a directory to root, for that user to read and run."""
+        """End a user's commands and give a directory to root; the user can still read and execute its files."""
         refuse_mounted(folder, [bind.split(":")[1] for bind in self.config["HostConfig"]["Binds"]])
         if self._container is None:
-            raise SandboxLostError(f"container {self._name} does not run")
+            raise SandboxLostError(f"container {self._name} is not running")
         program = make_readonly_script(folder, identity)
         await self._engine.run(self._container, [self.config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
 
     async def stop_all(self) -> None:
-        """Remove the container, which ends all that runs in it; no file of it is worth more than that."""
+        """Remove the container, which ends everything in it and deletes its files."""
         if self._container is not None:
             await self._engine.remove(self._container)
             self._container = None
 
 
 class SharedContainer(RecycledHost, ContainerHost):
-    """A container that several sandboxes share, each with a user and a directory of its own."""
+    """A container that several sandboxes share, each with its own user and directory."""

@@ -1,4 +1,4 @@
-"""Whose a container is: labels, and what they say about an owner that may be dead."""
+"""The owner of a container: its labels, and whether the owner is dead."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def container_name(sandbox_id: str) -> str:
 
 
 def labels_of(lease: Lease) -> dict[str, str]:
-    """Return the labels that let another process judge the container without the lease's file.
+    """Return the labels that identify the container's owner without the lease's file.
 
-    No deadline: that of the lease moves on while the owner lives, and labels never change.
+    They have no deadline: the lease's deadline moves while the owner lives, and labels never change.
     """
     owner = {f"{_PREFIX}{field}": str(getattr(lease, field)) for field in OWNER_FIELDS}
     rollout = {} if lease.rollout_id is None else {"hermes.rollout": lease.rollout_id}
@@ -28,6 +28,6 @@ def labels_of(lease: Lease) -> dict[str, str]:
 
 
 def is_abandoned(labels: Mapping[str, str]) -> bool:
-    """Tell whether a container is one of ours whose owner is known to be dead."""
+    """Return whether a container is ours and its owner is dead."""
     found = {field: labels[name] for field in OWNER_FIELDS if (name := f"{_PREFIX}{field}") in labels}
     return SANDBOX in labels and owner_is_dead(found)

@@ -1,4 +1,4 @@
-"""What a spec asks of an engine and its containers: what is refused, what reaches the commands, what is recorded."""
+"""Refuse specs that an engine cannot satisfy, and build the commands' environment and the record."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG"})
-"""Variables of an image that belong to another user or terminal than the commands'."""
+"""Variables of an image that do not apply to the commands' user and terminal."""
 _OF_THE_CONTAINER: Final = ("cpu", "memory_mb", "disk_mb")
 
 
 def refuse_what_slots_share(spec: SandboxSpec, options: DockerOptions) -> None:
-    """Raise `SandboxRefusedError` for what holds only for all slots of a container together."""
+    """Raise `SandboxRefusedError` for requirements that only hold for all slots of a container together."""
     asked = [name for name in _OF_THE_CONTAINER if getattr(spec, name) is not None]
     if asked:
         raise SandboxRefusedError(
-            f"slots of a container share its {', '.join(asked)}: none of them can have a limit of its own",
-            hint="--isolation container, or leave the limit out",
+            f"slots of a container share its {', '.join(asked)}: a slot cannot have its own limit",
+            hint="--isolation container, or remove the limit",
         )
     if options.identity[0] == 0:
         raise SandboxRefusedError(
             "slots of a container cannot all be root",
-            hint="leave the backend's option user out, or --isolation container",
+            hint="remove the backend's option user, or --isolation container",
         )
     if spec.user is not None:
         raise SandboxRefusedError(
-            f"slots of a container have users of their own, none of them is {spec.user!r}",
-            hint="--isolation container, or leave user out",
+            f"expected no user, as slots of a container have their own, got {spec.user!r}",
+            hint="--isolation container, or remove user",
         )
 
 
 def refuse_wishes(spec: SandboxSpec) -> None:
-    """Raise `SandboxRefusedError` for a limited disk that is only wished for: it would make another place of it."""
+    """Raise `SandboxRefusedError` for a disk limit that is only a wish: it would change the file system."""
     if "disk_mb" in spec.wishes and spec.disk_mb is not None:
         raise SandboxRefusedError(
             "limit disk_mb would be kept in the container's memory, with all but a few folders read-only",
-            hint="set sandbox.disk_mb in the run's config where that is wanted",
+            hint="set sandbox.disk_mb in the run's config to accept that",
         )
 
 
 def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts) -> None:
-    """Raise `SandboxRefusedError` for what this engine cannot do; it would only warn."""
+    """Raise `SandboxRefusedError` for requirements that this engine does not support and would only warn about."""
     runtime = runtime_of(spec, options)
     if spec.isolation == "gvisor" and GVISOR not in str(runtime):
         raise SandboxRefusedError(
-            f"isolation 'gvisor' is not what runtime {runtime!r} gives",
-            hint=f"leave the backend's option runtime out, or name one of gVisor's ({GVISOR})",
+            f"expected a runtime of gVisor for isolation 'gvisor', got {runtime!r}",
+            hint=f"remove the backend's option runtime, or set one of gVisor's ({GVISOR})",
         )
     if runtime is not None and runtime not in facts.runtimes:
         raise SandboxRefusedError(
@@ -71,16 +71,16 @@ def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFa
         if value is not None and limit not in facts.limits:
             raise SandboxRefusedError(
                 f"the engine cannot enforce a limit of {limit}",
-                hint="docker info says why; its kernel lacks that control group, or it runs without root",
+                hint="docker info shows why: the kernel lacks that control group, or the engine runs without root",
             )
     if spec.isolation == "container+slot" and spec.pids is not None and facts.few_users:
         raise SandboxRefusedError(
             "slots of a container share its pids here, since the engine maps users to the same few in every container",
-            hint="--isolation container, or leave pids out, or an engine without userns-remap that is not rootless",
+            hint="--isolation container, or remove pids, or use an engine with neither userns-remap nor rootless mode",
         )
     if spec.disk_mb is not None and spec.memory_mb is not None and spec.disk_mb >= spec.memory_mb:
         raise SandboxRefusedError(
-            f"a limited disk is kept in the container's memory: wanted {spec.disk_mb} MB of disk within "
+            f"expected disk_mb below memory_mb, as a limited disk is in memory, got {spec.disk_mb} MB of disk and "
             f"{spec.memory_mb} MB of memory",
             hint="raise memory_mb above disk_mb, or lower disk_mb",
         )
@@ -93,7 +93,7 @@ def environment_of(image: Image, options: DockerOptions) -> dict[str, str]:
 
 
 def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image) -> dict[str, Any]:
-    """Return what is recorded with a rollout."""
+    """Return the provenance of a rollout."""
     uid, gid = options.identity
     return {
         "image": image.name,

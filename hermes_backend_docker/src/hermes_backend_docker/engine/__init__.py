@@ -1,1 +1,1 @@
-"""The Docker engine: where it listens, what is asked of it, and what its complaints mean."""
+"""The Docker engine: its address, requests, and errors."""

@@ -1,4 +1,4 @@
-"""Where the engine listens, read once."""
+"""The engine's address, read once from options and environment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hermes_core.redaction import redact_address
 
 DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 _READ_AHEAD: Final = 1 << 20
-"""Bytes that are taken from the engine before the sender is held back."""
+"""Bytes buffered from the engine before reading pauses."""
 _FORMS: Final = "unix:///var/run/docker.sock, tcp://HOST:2375 or, with certificates, tcp://HOST:2376"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One engine's address. `shown` is as the user wrote it, but for a user and password."""
+    """One engine's address. `shown` is the user's spelling without user and password."""
 
     shown: str
     socket: str | None = None
@@ -32,13 +32,13 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The address in the form that aiodocker takes."""
+        """The address in aiodocker's form."""
         if self.socket is not None:
             return f"unix://{self.socket}"
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection of its own, for a stream that outlives a request."""
+        """Open a separate connection, for a stream that outlives a request."""
         if self.socket is not None:
             return await asyncio.open_unix_connection(self.socket, limit=_READ_AHEAD)
         return await asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_READ_AHEAD)
@@ -47,10 +47,10 @@ class Address:
 def find_address(
     docker_host: str | None, tls_dir: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Address:
-    """Return the address that options and environment name: DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH.
+    """Return the address from the options and the environment: DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH.
 
     Raises:
-        ConfigError: The address has no form that is known here, or its certificates cannot be read.
+        ConfigError: The address is not valid, or its certificates cannot be read.
     """
     env = os.environ if environ is None else environ
     given = docker_host or env.get("DOCKER_HOST") or DEFAULT_HOST
@@ -58,18 +58,18 @@ def find_address(
     try:
         parts = urlsplit(given)
     except ValueError:
-        raise ConfigError(f"docker_host is {_FORMS}; found {shown!r}", hint=_advice("")) from None
+        raise ConfigError(f"expected {_FORMS} as docker_host, got {shown!r}", hint=_advice("")) from None
     if parts.scheme == "unix" and parts.path:
         return Address(shown, socket=parts.path)
     if parts.scheme not in {"tcp", "http", "https"} or not parts.hostname:
-        raise ConfigError(f"docker_host is {_FORMS}; found {shown!r}", hint=_advice(parts.scheme))
+        raise ConfigError(f"expected {_FORMS} as docker_host, got {shown!r}", hint=_advice(parts.scheme))
     folder = tls_dir or _certificates_of(env)
     secure = folder is not None or parts.scheme == "https"
     try:
         port = parts.port or (2376 if secure else 2375)
     except ValueError:
-        # Without its text: what stands where a port should may be a part of a password.
-        raise ConfigError(f"docker_host {shown!r} names no port", hint=f"docker_host is {_FORMS}") from None
+        # Without the error's text: the text in the port's place may be part of a password.
+        raise ConfigError(f"expected a port in docker_host, got {shown!r}", hint=f"docker_host: {_FORMS}") from None
     return Address(shown, host=parts.hostname, port=port, tls=_context(folder) if secure else None)
 
 

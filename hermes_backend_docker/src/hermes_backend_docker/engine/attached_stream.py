@@ -1,7 +1,7 @@
 """A container's standard streams as the stream of an agent.
 
-Spoken over a connection of its own: the client library's stream hands over one message at a time through a queue of 64
-KB and has no transport that could be aborted.
+It uses a separate connection, because the client library's stream passes one message at a time through a queue of 64 KB
+and has no transport that can be aborted.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _HEADER: Final = struct.Struct(">BxxxL")
 _STDERR: Final = 2
 _PIECE: Final = 1 << 18
 _KEPT: Final = 8192
-"""Bytes of standard error that are kept, the last ones."""
+"""How many bytes at the end of standard error are kept."""
 _LAST_WORDS: Final = 1.0
 
 _SWITCHED: Final = frozenset({101, 200})
 
 
 class AttachedReader:
-    """The container's standard output; what comes on standard error between is kept for `said`.
+    """Reads the container's standard output; interleaved standard error is kept for messages.
 
-    Nothing is read ahead of whoever asks, beyond the connection's own buffer: a slow reader holds the sandbox back.
+    Nothing is read ahead beyond the connection's own buffer, so a slow reader slows down the sandbox.
 
     Args:
         raw: The connection after the engine's answer.
-        explain: Says why the container has ended, asked when it has.
+        explain: Returns why the container has ended; called after its end.
     """
 
     def __init__(self, raw: asyncio.StreamReader, explain: Callable[[], Awaitable[str | None]]) -> None:
@@ -45,7 +45,7 @@ class AttachedReader:
         self._left = 0
 
     async def readexactly(self, n: int, /) -> bytes:
-        """Return n bytes; at the end `IncompleteReadError`, or `ConnectionAbortedError` where a reason is known."""
+        """Return n bytes; raise `IncompleteReadError` at the end, or `ConnectionAbortedError` with a known reason."""
         while len(self._ready) < n:
             if not await self._more():
                 why = await self._explain()
@@ -75,7 +75,7 @@ class AttachedReader:
         return bool(data)
 
     async def last_words(self) -> str:
-        """Return the end of what was written to standard error, waiting a moment for the rest of it."""
+        """Return the end of standard error, after a short wait for the rest."""
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(_LAST_WORDS):
                 while await self._more():
@@ -84,7 +84,7 @@ class AttachedReader:
 
 
 async def attach(address: Address, container: str, explain: Callable[[], Awaitable[str | None]]) -> AgentStream:
-    """Take over a container's standard streams; to be called before it is started, so that nothing is missed.
+    """Attach to a container's standard streams; call it before the start, so that no output is lost.
 
     Closing the stream closes the container's standard input.
     """
@@ -109,9 +109,9 @@ async def _await_switch(reader: asyncio.StreamReader, container: str) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
         status = int(head.split(None, 2)[1])
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, ValueError) as error:
-        raise EngineError(f"container {container} cannot be attached to: no answer in HTTP ({error})") from error
+        raise EngineError(f"cannot attach to container {container}: the answer is not HTTP ({error})") from error
     if status in _SWITCHED:
         return
     said = (await reader.read(2000)).decode(errors="replace").strip()
     kind = ContainerGoneError if status == 404 else EngineError
-    raise kind(f"container {container} cannot be attached to: status {status}: {said}")
+    raise kind(f"cannot attach to container {container}: status {status}: {said}")

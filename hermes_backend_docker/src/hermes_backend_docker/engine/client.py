@@ -1,4 +1,4 @@
-"""The few requests to the engine that sandboxes need, each with a deadline and errors that say what to do."""
+"""The requests to the engine that sandboxes need, each with a deadline and hints in errors."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _NOT_FOUND: Final = 404
 _STAT: Final = "X-Docker-Container-Path-Stat"
 _LARGEST_TEXT: Final = 4 << 20
 _OBITUARY: Final = 2.0
-"""Seconds that may be spent on finding out why a container has ended."""
+"""Time limit in seconds for finding out why a container has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine is and can enforce."""
+    """Facts about an engine, and the limits it can enforce."""
 
     version: str
     runtimes: tuple[str, ...]
@@ -51,15 +51,15 @@ class EngineFacts:
     limits: frozenset[str]
     kernel: str
     few_users: bool
-    """Whether containers see only the first 65,536 users, because theirs are mapped to others of the machine."""
+    """Whether containers only have the first 65,536 uids, because user mapping is on."""
 
 
 class Engine:
-    """One engine. Its connections belong to the event loop that first asks it something.
+    """One engine. Its connections belong to the event loop of the first request.
 
     Args:
-        address: Where it listens.
-        timeout: Seconds in which a request must have been answered.
+        address: The engine's address.
+        timeout: Timeout of a request in seconds.
     """
 
     def __init__(self, address: Address, *, timeout: float) -> None:
@@ -69,14 +69,14 @@ class Engine:
         self._facts: EngineFacts | None = None
 
     def client(self) -> Docker:
-        """Return the connection pool, made when first needed because it belongs to an event loop."""
+        """Return the connection pool, created on first use because it belongs to an event loop."""
         if self._client is None:
-            # The certificates are in the address already: nothing more is read from the environment.
+            # The address already has the certificates, so nothing else is read from the environment.
             self._client = Docker(url=self.address.url, ssl_context=self.address.tls)
         return self._client
 
     async def ask(self, what: str, work: Callable[[Docker], Awaitable[T]], *, seconds: float | None = None) -> T:
-        """Ask one thing within a deadline; `what` begins the message when it fails."""
+        """Send one request within a deadline; `what` starts the error message."""
         limit = self._timeout if seconds is None else seconds
         try:
             async with asyncio.timeout(limit):
@@ -86,42 +86,42 @@ class Engine:
             raise EngineTimeoutError(f"{what}: the engine did not answer within {limit:g} s", hint=hint) from error
         except DockerError as error:
             raise from_docker(error, what, self.address) from error
-        except Exception as error:  # what the connection raises has many classes; anything else goes on
+        except Exception as error:  # connection errors have many classes; others are raised again
             if is_connection_failure(error):
                 raise unreachable_error(error, self.address) from error
             raise
 
     async def facts(self) -> EngineFacts:
-        """Return what the engine is, asked once.
+        """Return facts about the engine, requested once.
 
         Raises:
-            EngineUnreachableError: Nobody answers, or something that is no Docker engine.
+            EngineUnreachableError: No engine answers, or another server does.
         """
         if self._facts is None:
-            info = await self.ask("the engine cannot be asked what it is", lambda docker: docker.system.info())
+            info = await self.ask("the engine's facts cannot be requested", lambda docker: docker.system.info())
             if "ServerVersion" not in info:
                 raise EngineUnreachableError(
-                    f"what answers at {self.address.shown} is no Docker engine",
+                    f"expected a Docker engine at {self.address.shown}, got another server",
                     hint="check docker_host and DOCKER_HOST",
                 )
             self._facts = _facts(info)
         return self._facts
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
-        """Create a container and return its id, or leave nothing."""
+        """Create a container and return its id; leave nothing behind on failure."""
         work = lambda docker: docker.containers.create(dict(config), name=name)  # noqa: E731 - a request
         try:
             made = await self.ask(f"container {name} cannot be created", work)
         except NameConflictError:
             raise
         except BaseException:
-            # Its creation may have succeeded unheard.
+            # The creation may have succeeded without an answer.
             await self.remove(name)
             raise
         return str(made.id)
 
     async def read_files(self, name: str, image: str, labels: Mapping[str, str], paths: Sequence[str]) -> list[str]:
-        """Return the texts of an image's files, of which nothing runs meanwhile; one that is not there is empty."""
+        """Return the texts of an image's files without running it; a missing file is empty."""
         what = f"the files of image {image} cannot be read"
         config = {"Image": image, "Labels": dict(labels), "Entrypoint": ["none"], "Cmd": []}
         async with self.container(name, config) as container:
@@ -129,7 +129,7 @@ class Engine:
 
     @asynccontextmanager
     async def container(self, name: str, config: Mapping[str, Any]) -> AsyncIterator[str]:
-        """Create a container that does not run yet, and remove it however the block ends."""
+        """Create a container without starting it, and remove it at the end of the block."""
         container = await self.create(name, config)
         try:
             yield container
@@ -137,27 +137,27 @@ class Engine:
             await self.remove(container)
 
     async def stat_file(self, container: str, path: str) -> Mapping[str, Any] | None:
-        """Return what the engine says of a file in a container, `size` and `linkTarget` among it; None without one."""
-        what = f"{path} in container {container[:12]} cannot be looked at"
+        """Return the engine's facts about a file in a container, including `size` and `linkTarget`, or None."""
+        what = f"{path} in container {container[:12]} cannot be inspected"
         return await self.ask(what, partial(_stat, container=container, path=path))
 
     async def unpack(self, container: str, folder: str, archive: bytes, *, seconds: float) -> None:
-        """Unpack a .tar, gzipped or not, in a folder of a container that may not run."""
+        """Unpack a .tar, gzipped or not, in a folder of a container, running or not."""
 
         async def put(docker: Docker) -> None:
             handle = docker.containers.container(container)
             await handle.put_archive(folder, io.BytesIO(archive))  # type: ignore[no-untyped-call]  # aiodocker types it not
 
-        await self.ask(f"nothing can be unpacked in container {container[:12]}", put, seconds=seconds)
+        await self.ask(f"cannot unpack an archive in container {container[:12]}", put, seconds=seconds)
 
     async def attach(self, container: str) -> AgentStream:
-        """Take over a container's standard streams, before it is started."""
+        """Attach to a container's standard streams before its start."""
 
         async def explain() -> str | None:
             return await self.obituary(container)
 
         return await self.ask(
-            f"container {container[:12]} cannot be attached to", lambda _: attach(self.address, container, explain)
+            f"cannot attach to container {container[:12]}", lambda _: attach(self.address, container, explain)
         )
 
     async def start(self, container: str) -> None:
@@ -168,7 +168,7 @@ class Engine:
         )
 
     async def run_to_end(self, container: str, *, seconds: float) -> int:
-        """Start a container, and return what its first process exits with."""
+        """Run a container to its end and return the exit code of its first process."""
 
         async def work(docker: Docker) -> int:
             handle = docker.containers.container(container)
@@ -178,10 +178,10 @@ class Engine:
         return await self.ask(f"container {container[:12]} cannot be run", work, seconds=seconds)
 
     async def run(self, container: str, argv: Sequence[str]) -> None:
-        """Run a program as root in a container, beside what runs there, to its end.
+        """Run a program as root in a running container to its end.
 
         Raises:
-            EngineError: It cannot be run, or did not exit with 0.
+            EngineError: The program cannot be run or did not exit with 0.
         """
 
         async def work(docker: Docker) -> tuple[int, str]:
@@ -197,13 +197,13 @@ class Engine:
             raise EngineError(f"a program in container {container[:12]} exited with {code}: {said.strip()}")
 
     async def remove(self, container: str) -> None:
-        """Remove a container with all that runs in it, and wait until it has gone; one that is not there is fine."""
+        """Remove a container with all its processes and wait for the end; a missing container is not an error."""
         what = f"container {container[:12]} cannot be removed"
         try:
             handle = self.client().containers.container(container)
             await self.ask(what, lambda _: handle.delete(force=True, v=True))
         except ContainerGoneError:
-            # Somebody is at it already, for instance the engine itself: it has gone when this answers.
+            # A removal is already in progress, for example by the engine; this request answers after its end.
             await self._until_removed(container, what)
 
     async def _until_removed(self, container: str, what: str) -> None:
@@ -214,7 +214,7 @@ class Engine:
             return
 
     async def list_by_label(self, label: str) -> list[Mapping[str, Any]]:
-        """Return what the engine lists of all containers with a label: `Id`, `Names`, `Labels`, `State`."""
+        """List all containers with a label: `Id`, `Names`, `Labels`, `State`."""
         filters = json.dumps({"label": [label]})
         found = await self.ask(
             "containers cannot be listed",
@@ -225,7 +225,7 @@ class Engine:
         return cast("list[Mapping[str, Any]]", found)
 
     async def obituary(self, container: str) -> str | None:
-        """Return why a container has ended, as far as the engine remembers; None if it does not."""
+        """Return why a container has ended, or None if the engine no longer knows."""
         try:
             async with asyncio.timeout(_OBITUARY):
                 return await _read_obituary(self.address, container)
@@ -233,7 +233,7 @@ class Engine:
             return None
 
     async def aclose(self) -> None:
-        """Close the connections; the engine can be asked again afterwards."""
+        """Close the connections; later requests open new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -246,10 +246,10 @@ async def _stat(docker: Docker, *, container: str, path: str) -> Mapping[str, An
             async with docker._query(where, method="HEAD", params=params) as answer:  # noqa: SLF001 - it has no other
                 return cast("Mapping[str, Any]", json.loads(base64.b64decode(answer.headers[_STAT])))
         except json.JSONDecodeError:
-            # An error that answers HEAD has no body to be read from, which aiodocker does not expect.
+            # An error answer to HEAD has no body, which aiodocker does not expect.
             async with docker._query(where, params=params) as answer:  # noqa: SLF001 - it has no other
                 answer.close()
-                raise DockerError(answer.status, f"no reason for not finding {path}") from None
+                raise DockerError(answer.status, f"{path} was not found, without a reason") from None
     except DockerError as error:
         if error.status != _NOT_FOUND:
             raise
@@ -257,15 +257,15 @@ async def _stat(docker: Docker, *, container: str, path: str) -> Mapping[str, An
 
 
 async def _text_of(docker: Docker, *, container: str, path: str) -> str:
-    """Return the text of a file of a container, of which the image's author chooses how long it is."""
+    """Return the text of a file of a container, with a size limit, because the image's author chooses its size."""
     about = await _stat(docker, container=container, path=path)
     if about is None:
         return ""
     if (size := int(about["size"])) > _LARGEST_TEXT:
-        raise SandboxRefusedError(f"{path} of the image has {size} bytes, where {_LARGEST_TEXT} can be read")
+        raise SandboxRefusedError(f"expected {path} of the image to have at most {_LARGEST_TEXT} bytes, got {size}")
     try:
         with await docker.containers.container(container).get_archive(path) as archive:
-            # A link that leads elsewhere is no member of the archive.
+            # A link to another place is not in the archive.
             file = archive.extractfile(posixpath.basename(path))
             return "" if file is None else file.read().decode("utf-8", "replace")
     except KeyError:

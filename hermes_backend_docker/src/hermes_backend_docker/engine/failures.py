@@ -1,4 +1,4 @@
-"""What the engine's complaints mean, and what to do about each."""
+"""Convert the engine's errors to typed errors with hints."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hermes_backend_docker.engine.address import Address
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _UNREACHED: Final = 900
-"""The status that aiodocker invents when no connection came about."""
+"""aiodocker's own status for a failed connection."""
 _NO_SPACE: Final = re.compile(r"no space left|disk quota exceeded", re.IGNORECASE)
 _NO_PROGRAM: Final = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|stat .* no such file)')
 _NO_RUNTIME: Final = re.compile(r"[Uu]nknown runtime specified|runtime .* not found|invalid runtime name")
 
 
 class EngineError(BackendError):
-    """The engine refused or failed; the base of what follows."""
+    """The engine refused a request or failed; base class of the errors below."""
 
 
 class EngineUnreachableError(EngineError):
@@ -27,24 +27,24 @@ class EngineUnreachableError(EngineError):
 
 
 class EngineDeniedError(EngineError):
-    """The engine's socket may not be opened by this user."""
+    """This user may not open the engine's socket."""
 
     retryable = False
     fatal = True
 
 
 class EngineTimeoutError(EngineError):
-    """The engine took a request and did not answer in time."""
+    """The engine did not answer a request in time."""
 
 
 class ImageMissingError(EngineError):
-    """An image is not there and cannot be had."""
+    """An image is missing and cannot be pulled."""
 
     retryable = False
 
 
 class ProgramMissingError(EngineError):
-    """The image has no program of the name that its container is to start with."""
+    """The image lacks the first program of its container."""
 
     retryable = False
 
@@ -58,11 +58,11 @@ class NoSpaceError(EngineError):
 
 
 class ContainerGoneError(SandboxLostError):
-    """A container that was there is not there any more."""
+    """A container no longer exists."""
 
 
 def from_docker(error: DockerError, what: str, address: Address) -> BackendError:
-    """Return the error for an answer of the engine; `what` says what was wanted."""
+    """Return the error for an answer of the engine; `what` describes the failed request."""
     text = str(error.message).strip()
     if error.status == _UNREACHED:
         return unreachable_error(_cause(error) or error, address)
@@ -96,12 +96,12 @@ def _cause(error: BaseException) -> BaseException | None:
 
 
 def unreachable_error(error: BaseException, address: Address) -> BackendError:
-    """Return the error for a connection that did not come about."""
+    """Return the error for a failed connection."""
     message = f"no Docker engine answers at {address.shown}: {error}"
     if isinstance(error, PermissionError):
         return EngineDeniedError(
             f"this user may not talk to the Docker engine at {address.shown}: {error}",
-            hint="sudo usermod -aG docker $USER and log in again, or name a rootless engine in DOCKER_HOST",
+            hint="sudo usermod -aG docker $USER and log in again, or set DOCKER_HOST to a rootless engine",
         )
     if address.socket is None:
         hint = "check the backend's option docker_host, or DOCKER_HOST, and that the engine listens there"
@@ -111,5 +111,5 @@ def unreachable_error(error: BaseException, address: Address) -> BackendError:
 
 
 def is_connection_failure(error: BaseException) -> bool:
-    """Tell whether an error is one of the way to the engine."""
+    """Return whether an error is about the connection to the engine."""
     return isinstance(error, OSError | aiohttp.ClientError)

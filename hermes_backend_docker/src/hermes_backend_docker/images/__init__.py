@@ -1,1 +1,1 @@
-"""Images of containers: pulled or built, and a Python for those that have none."""
+"""Images of containers: pull or build them, and bring a Python to those without one."""

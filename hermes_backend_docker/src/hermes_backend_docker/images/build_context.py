@@ -1,4 +1,4 @@
-"""The folder a Dockerfile is built in, as a name that follows from its content and as an archive."""
+"""The build context of a Dockerfile: its content hash and its archive."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _PIECE: Final = 1 << 20
 
 
 def read_context(dockerfile: Path, folder: Path | None) -> tuple[str, Callable[[], IO[bytes]]]:
-    """Return the hash of all that goes into a build, and what packs it. Blocks.
+    """Return the hash of a build context and the function that packs it. Blocks.
 
-    Names, contents, links and permissions count; owners and times do not, so that a copy builds the same image.
+    The hash covers names, contents, links and permissions, but not owners and times, so that a copy builds the same
+    image.
 
     Raises:
         TaskError: The Dockerfile or something in its folder cannot be read, or a .dockerignore would change the build.
@@ -34,8 +35,8 @@ def read_context(dockerfile: Path, folder: Path | None) -> tuple[str, Callable[[
     except OSError as error:
         raise TaskError(f"the build of {dockerfile} cannot be prepared: {error}") from error
     if any(name == ".dockerignore" for name, _ in entries):
-        hint = f"delete it, or build by hand: docker build -t NAME {root}, and name that image"
-        raise TaskError(f"{root / '.dockerignore'} is not understood here", hint=hint)
+        hint = f"delete it, or build by hand: docker build -t NAME {root}, and use that image"
+        raise TaskError(f"{root / '.dockerignore'} is not supported", hint=hint)
     return digest.hexdigest(), lambda: _pack(dockerfile, entries)
 
 

@@ -1,4 +1,4 @@
-"""This machine's own Python in a volume of the engine, for containers whose image has none."""
+"""Bring this machine's own Python, in a volume of the engine, to containers of images without one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hermes_core.contracts.errors import NoPythonError
 from hermes_sandbox.backends import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
 
 MOUNT: Final = "/.hermes-python"
-"""Where the volume is, inside, read-only; not where a task has its work."""
+"""The read-only mount point of the volume, outside of any task's folders."""
 _HINT: Final = "use an image that has python3 or bash, or set the backend's option python to its path inside"
 _READY: Final = "ready"
-"""A link in the volume to the folder that holds all of it."""
+"""A link in the volume to the folder with the complete copy."""
 _BASH_4_4: Final = "mapfile -d '' x </dev/null && : \"${x@Q}\""
 _NO_BASH: Final = 3
 _KILLED: Final = 128
@@ -34,29 +34,29 @@ except OSError:
     status = 1
 sys.exit({_NO_BASH} if status else 0)
 """
-"""Its arguments are a bash, and what one of version 4.4 can do."""
+"""Its arguments are the path of bash and a script that needs bash 4.4."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedPython:
-    """What containers mount and start."""
+    """The volume and the Python that containers use."""
 
     version: str
     volume: str
     program: str
 
     def fit(self, options: DockerOptions) -> DockerOptions:
-        """Return the options with this Python in place of the image's."""
-        # Never filled by the engine itself, with what the image has there.
+        """Return the options with this Python instead of the image's."""
+        # The engine must never fill the volume with the image's files.
         volumes = [*options.volumes, f"{self.volume}:{MOUNT}:ro,nocopy"]
         return options.model_copy(update={"python": self.program, "volumes": volumes})
 
 
 class CarriedPythons:
-    """Which Python the containers of an image start, where the image itself has none.
+    """Chooses the Python for containers of images without one.
 
-    A process that finds the volume empty fills a folder of its own in it, and leads the link to that when there is all
-    of it. So nobody runs a Python of which a part is missing, or one that is being replaced.
+    A process that finds the volume empty fills a separate folder in it, and points the link to the folder when it is
+    complete. So no container runs an incomplete Python or one that is being replaced.
     """
 
     def __init__(self, engine: Engine, options: DockerOptions) -> None:
@@ -68,12 +68,12 @@ class CarriedPythons:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def of(self, image: Image) -> CarriedPython | None:
-        """Return what containers of the image start in place of its own; None as long as that is tried."""
+        """Return the Python that containers of the image use instead of its own, or None if its own is still tried."""
         known = self._known.get(image.id)
         return None if isinstance(known, str) else known
 
     def lack(self, image: Image) -> str | None:
-        """Return why no Python at all runs in containers of the image; None if one may."""
+        """Return why no Python runs in containers of the image, or None if one may."""
         known = self._known.get(image.id)
         return known if isinstance(known, str) else None
 
@@ -86,24 +86,24 @@ class CarriedPythons:
         name: str,
         config: Callable[[CarriedPython], Mapping[str, Any]],
     ) -> CarriedPython:
-        """Return another Python than the one that was tried, which is not there, as the error says.
+        """Return another Python after the error showed that the tried one is missing.
 
-        Containers that are made meanwhile are called `name`; `config` describes one that starts a Python.
+        Containers created meanwhile are named `name`; `config` describes one that starts a Python.
 
         Raises:
-            NoPythonError: There is none that would run.
-            BackendError: It cannot be found out now, by the engine's fault or this machine's.
+            NoPythonError: No Python would run there.
+            BackendError: It cannot be determined now, because of the engine or this machine.
         """
         async with self._turns[image.id]:
             known = self._known.get(image.id)
-            # Somebody else may have asked for the same. A volume can have been removed since it was filled.
+            # Another caller may have done the same. The volume may have been removed since it was filled.
             if known is None or known == tried:
                 try:
                     known = await self._bring(tried, image, name, config)
                 except NotPortableError as problem:
                     known = f"{error.message}; this machine's Python cannot be brought there: {problem}"
                 except EngineError as problem:
-                    problem.hint = problem.hint or "the backend's option carry_python: false does without"
+                    problem.hint = problem.hint or "set the backend's option carry_python: false to skip this"
                     raise
                 self._known[image.id] = known
         if isinstance(known, str):
@@ -118,9 +118,9 @@ class CarriedPythons:
         config: Callable[[CarriedPython], Mapping[str, Any]],
     ) -> CarriedPython:
         if not self._options.carries_python:
-            raise NotPortableError("the backend's options do not let it")
+            raise NotPortableError("the backend's options forbid it")
         if taken := [path for path in self._options.targets if f"{MOUNT}/".startswith(f"{path}/")]:
-            raise NotPortableError(f"the option volumes has {taken[0] or '/'}, where it would be")
+            raise NotPortableError(f"the option volumes already uses {taken[0] or '/'}")
         python = await asyncio.to_thread(portable_python)
         if image.architecture != python.architecture:
             raise NotPortableError(f"the image is for {image.architecture}, that is for {python.architecture}")
@@ -132,11 +132,11 @@ class CarriedPythons:
             try:
                 await self._try(carried, name, config)
             except ProgramMissingError:
-                # The volume has been removed since it was filled for another image.
+                # The volume was removed after it was filled for another image.
                 tried = carried
             else:
                 return carried
-        raise NotPortableError("it is not there once it has been brought")
+        raise NotPortableError("it is missing after the copy")
 
     async def _find_or_fill(
         self, python: PortablePython, image: Image, name: str, config: Callable[[CarriedPython], Mapping[str, Any]]
@@ -144,7 +144,7 @@ class CarriedPythons:
         volume = f"hermes-python-{python.digest}"
         labels = config(CarriedPython(python.version, volume, ""))["Labels"]
         nothing = {"Image": image.id, "Labels": labels, "Entrypoint": ["none"], "Cmd": []}
-        # The engine must not fill it with what the image has there.
+        # The engine must not fill the volume with the image's files.
         mounted = {"HostConfig": {"Binds": [f"{volume}:{MOUNT}:nocopy"]}}
         async with self._engine.container(name, {**nothing, **mounted}) as container:
             folder = await self._folder(container, python) or await self._fill(container, python)
@@ -153,7 +153,7 @@ class CarriedPythons:
     async def _try(
         self, carried: CarriedPython, name: str, config: Callable[[CarriedPython], Mapping[str, Any]]
     ) -> None:
-        """Start it in a container like those of the sandboxes, and the bash of the image by it.
+        """Try it, and through it the image's bash, in a container like those of the sandboxes.
 
         Raises:
             NotPortableError: The image has no bash that works, or no /bin/sh.
@@ -179,7 +179,7 @@ class CarriedPythons:
             raise NotPortableError(f"a trial of it in a container of the image exited with {code}")
 
     async def _folder(self, container: str, python: PortablePython) -> str | None:
-        """Return where in the volume all of it is; None where it is not."""
+        """Return the path of the complete copy in the volume, or None."""
         link = await self._engine.stat_file(container, f"{MOUNT}/{_READY}")
         folder = "" if link is None else str(link["linkTarget"]).rpartition("/")[2]
         program = await self._engine.stat_file(container, f"{MOUNT}/{folder}/{python.program}") if folder else None

@@ -1,4 +1,4 @@
-"""Images: found, pulled or built, once however many rollouts ask at the same time."""
+"""Find, pull or build images, once for all rollouts that need them at the same time."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from hermes_backend_docker.images.build_context import read_context
 Pull = Literal["never", "missing", "always"]
 _DOCKERFILE: Final = "dockerfile:"
 _SHOWN: Final = 2000
-"""Characters of a failed build's output that go into the message, the last ones."""
+"""How many characters at the end of a failed build's output go into the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that is on the engine."""
+    """An image on the engine."""
 
     name: str
     id: str
     environment: Mapping[str, str]
     user: str = ""
-    """As its USER says it, a name or a number; empty for root."""
+    """Its USER, a name or a number; empty for root."""
     folder: str = "/"
     """Its WORKDIR."""
     architecture: str = ""
-    """As engines call it: `amd64`, `arm64`."""
+    """The engine's name for it: `amd64`, `arm64`."""
 
 
 class Images:
     """The images of one engine.
 
     Args:
-        engine: Where they are.
-        pull: When the registry is asked.
-        pull_timeout: Seconds for a pull.
-        build_timeout: Seconds for a build.
+        engine: The engine.
+        pull: When to pull from the registry.
+        pull_timeout: Timeout of a pull in seconds.
+        build_timeout: Timeout of a build in seconds.
     """
 
     def __init__(self, engine: Engine, *, pull: Pull, pull_timeout: float, build_timeout: float) -> None:
@@ -60,7 +60,7 @@ class Images:
         """Return an image by its name, or the one that `dockerfile:PATH` describes, built in `context`.
 
         Raises:
-            ImageMissingError: It is not there and cannot be had.
+            ImageMissingError: It is missing and cannot be pulled.
             EngineError: It cannot be built.
         """
         if name in self._ready and not name.startswith(_DOCKERFILE):
@@ -69,16 +69,16 @@ class Images:
         if task is None:
             task = self._work[name] = asyncio.ensure_future(self._bring(name, context))
             task.add_done_callback(lambda _: self._work.pop(name, None))
-        # Whoever gives up leaves the work to the others who wait for it.
+        # A cancelled caller leaves the work to the other waiters.
         image = self._last_known[name] = await asyncio.shield(task)
         return image
 
     def last_known(self, name: str) -> Image | None:
-        """Return what an image was when it was last asked for; None if it was not."""
+        """Return an image as last seen, or None if it was not requested yet."""
         return self._last_known.get(name)
 
     def forget(self, name: str) -> None:
-        """Look for an image anew when it is asked for next: somebody has removed it."""
+        """Forget an image that was removed, so that the next request looks for it again."""
         self._ready.pop(name, None)
 
     async def _bring(self, name: str, context: Path | None) -> Image:
@@ -97,7 +97,7 @@ class Images:
         return image
 
     async def _inspect(self, name: str) -> Image:
-        found = await self._engine.ask(f"image {name} cannot be looked at", lambda docker: docker.images.inspect(name))
+        found = await self._engine.ask(f"image {name} cannot be inspected", lambda docker: docker.images.inspect(name))
         config = found.get("Config") or {}
         pairs = (entry.partition("=") for entry in config.get("Env") or ())
         environment = {key: value for key, _, value in pairs}
@@ -112,7 +112,7 @@ class Images:
             )
         except EngineError as error:
             raise ImageMissingError(
-                f"image {name} cannot be had: {error.message}", hint=f"docker pull {name}, or set image to another one"
+                f"image {name} is not available: {error.message}", hint=f"docker pull {name}, or set another image"
             ) from error
 
     async def _find_or_build(self, dockerfile: Path, context: Path | None) -> Image:
@@ -152,5 +152,5 @@ class Images:
 def _build_error(said: str, error: EngineError) -> EngineError:
     shown = said.strip()[-_SHOWN:]
     return EngineError(
-        f"{error.message}\n{shown}", hint=error.hint or "mend the Dockerfile; docker build shows the same"
+        f"{error.message}\n{shown}", hint=error.hint or "fix the Dockerfile; docker build shows the same error"
     )
