@@ -95,7 +95,7 @@ def test_a_run_does_not_begin_through_ray_client_also_where_auto_leads_there():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"workers_per_node": 2}, "exclude each other"),
+        ({"workers_per_node": 2}, "expected either workers or workers_per_node"),
         ({"address": "ray://head:10001"}, "Ray Client"),
         ({"address": "head"}, "expected the address of a Ray cluster"),
         ({"worker": 3}, "worker"),

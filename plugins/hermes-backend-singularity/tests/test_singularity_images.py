@@ -112,7 +112,7 @@ async def test_an_image_of_the_docker_engine_is_kept_by_its_id(backend, options)
 
 
 async def test_an_image_that_no_engine_has_is_named_with_the_next_step(backend):
-    with pytest.raises(ImageError, match=r"nosuch:1 (is not on|cannot be had)"):
+    with pytest.raises(ImageError, match=r"nosuch:1 (is not on|is not available)"):
         await backend.open(_ask(image="docker-daemon:nosuch:1"))
 
 
@@ -265,7 +265,8 @@ async def test_a_cache_that_is_too_large_loses_what_nobody_uses(opened, options,
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [(b"SSH-2.0-OpenSSH_9.2\r\n", "no Docker engine at"), (None, "is no address")]
+    ("answer", "said"),
+    [(b"SSH-2.0-OpenSSH_9.2\r\n", "no Docker engine at"), (None, "expected the address of a Docker engine")],
 )
 def test_what_is_no_docker_engine_is_named(answer, said):
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -103,7 +103,7 @@ async def test_an_instance_that_shares_this_machine_s_namespaces_is_refused(imag
         "sleep 600 >/dev/null 2>&1 &\necho $! >$file"
     )
     backend = _backend(tmp_path, program=_script(tmp_path / "apptainer", text), image=image_of_nothing)
-    with pytest.raises(SandboxRefusedError, match="no pid namespace of its own"):
+    with pytest.raises(SandboxRefusedError, match="does not have its own pid namespace"):
         await backend.open(_ask())
 
 
@@ -130,7 +130,7 @@ def test_options_that_mean_nothing_are_refused(options):
         SingularityOptions(**options)
 
 
-def test_the_predecessor_s_variables_are_input(monkeypatch):
+def test_hermes_agent_s_variables_are_input(monkeypatch):
     monkeypatch.setenv("TERMINAL_SINGULARITY_IMAGE", "docker://old:1")
     monkeypatch.setenv("TERMINAL_SANDBOX_DIR", "/base")
     assert SingularityOptions().scratch_dir == Path("/base/singularity")

@@ -1,4 +1,4 @@
-"""Cancellations that meet a scancel which fails or hangs: still cancellations, and what is left can be found."""
+"""Cancellations during a failing or hanging scancel stay cancellations, and leftovers can be found."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ needs_slurm = pytest.mark.component("slurm")
 
 
 async def refusal(backend, kind=BackendError):
-    """Return what is said when a sandbox cannot be had."""
+    """Return the error message of a failed opening."""
     try:
         with pytest.raises(kind) as caught:
             await backend.check(SandboxSpec())

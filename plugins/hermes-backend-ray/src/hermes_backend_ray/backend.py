@@ -86,7 +86,7 @@ class RayBackend(MachineBackend):
         return links[0] if links else Departed(lost.name)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Say since when, too: a lease is not kept for ever because of a machine that is down."""
+        """Also record since when, because a lease is not kept without end for a machine that is down."""
         return {**super().handle(spec, sandbox_id), "opened": time.time()}
 
     def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:

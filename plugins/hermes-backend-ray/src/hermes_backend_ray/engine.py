@@ -1,4 +1,4 @@
-"""The engine `ray`: rollouts are played by workers on the nodes of a Ray cluster."""
+"""The engine `ray`: workers on the nodes of a Ray cluster run rollouts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOTES: Final = 50
 
 @final
 class RayEngine:
-    """Workers on a cluster, each with a model client, a backend and a registry of its own, made from the run's config.
+    """Workers on a cluster, each with its own model client, backend and registry from the run's config.
 
     What a worker is given and gives back goes through memory only. The model server's key is an argument of a call,
     which Ray keeps in no store and on no disk.
@@ -200,7 +200,7 @@ def _require_equal(ours: Mapping[str, str], theirs: Mapping[str, str], where: st
     parts = [f"{name} is {_version(ours, name)} here and {_version(theirs, name)} there" for name in differing]
     raise ConfigError(
         f"engine 'ray': {where} has other code than this process: {'; '.join(parts)}",
-        hint="install the same on every node (of an editable install, the same files), or leave it out: -p no:NAME",
+        hint="install the same on every node (of an editable install, the same files), or disable it: -p no:NAME",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run's config says about the cluster."""
+"""The options of backend `ray`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RayOptions(MachineOptions):
     resources: Mapping[str, float] = Field(default_factory=dict)
     """Resources of Ray that a host actor takes; only nodes that have them are used."""
     gone: tuple[str, ...] = ()
-    """Addresses of machines that do not come back, as messages of `gc` name them: nothing is waited for there."""
+    """Addresses of machines that will not come back, as in messages of `gc`; their sandboxes count as ended."""
     forget_after: float = Field(default=7 * 86400.0, ge=0, allow_inf_nan=False)
     """Seconds after its opening for which the lease of a sandbox is kept because of a machine that is down."""
     pool: PoolOptions = Field(default_factory=lambda: PoolOptions(max_hosts=16))

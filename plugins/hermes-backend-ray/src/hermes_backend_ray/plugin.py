@@ -1,4 +1,4 @@
-"""What this plugin declares. Nothing below is imported before a run uses it."""
+"""The plugin module of this package; backend and engine are imported only when a run uses them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class SingularityBackend(AgentBackend):
             )
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
-        """Tell whether they are, or, in a user namespace, can write to the system's files as their owner."""
+        """Return whether commands are root or, in a user namespace, own the system's files."""
         del spec
         return not as_root() or self.options.identity[0] == 0
 
@@ -177,7 +177,7 @@ class SingularityBackend(AgentBackend):
         """Find the directories of dead owners; each holds a copy of its lease."""
         found = await asyncio.to_thread(orphans, self.options.scratch_dir)
         if remove:
-            # One that cannot be removed keeps nobody from removing the others.
+            # A sandbox that cannot be removed must not prevent the removal of the others.
             removing = (self.reclaim(lease.handle) for lease in found)
             for result in await asyncio.gather(*removing, return_exceptions=True):
                 if isinstance(result, BaseException):

@@ -28,13 +28,13 @@ class SingularityOptions(BaseModel):
     pull: Literal["never", "missing", "always"] = "missing"
     """When a registry's image is built anew: `always` once for each backend object, `never` takes what is cached."""
     scratch_dir: Path = Field(default_factory=lambda: Path(tempfile.gettempdir()))
-    """Where each sandbox has a directory of its own, with everything it writes."""
+    """Parent folder of the sandboxes' directories, with everything they write."""
     cache_dir: Path = Field(default_factory=lambda: _user_cache() / "hermes-core" / "singularity")
     """Where built images are kept, for all processes that use it."""
     cache_format: Literal["sandbox", "sif"] = "sandbox"
     """A directory is quicker to build and start, and needs no FUSE; a file is smaller, and kinder to a shared disk."""
     cache_max_mb: int | None = Field(default=None, gt=0)
-    """Above this, images that nobody uses are removed after a build, least recently used first; None: never."""
+    """Size above which unused images are removed after a build, least recently used first; None: never."""
     pull_timeout: float = Field(default=900.0, gt=0)
     build_timeout: float = Field(default=1800.0, gt=0)
     """Seconds for a definition file; everything else has `pull_timeout`."""
@@ -69,8 +69,8 @@ class SingularityOptions(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_environment(cls, values: Any) -> Any:
-        # The names that hermes-agent gave them; what the config says goes before.
-        return {**_predecessors(os.environ), **values} if isinstance(values, dict) else values
+        # hermes-agent's environment variables; the config wins.
+        return {**_hermes_agent_variables(os.environ), **values} if isinstance(values, dict) else values
 
     @field_validator("user")
     @classmethod
@@ -84,7 +84,7 @@ class SingularityOptions(BaseModel):
     @classmethod
     def _absolute(cls, value: str) -> str:
         if not value.startswith("/") or value == "/":
-            raise ValueError(f"workspace is an absolute path inside the image, found {value!r}")
+            raise ValueError(f"expected an absolute path inside the image as workspace, got {value!r}")
         return value
 
     @field_validator("binds")
@@ -95,7 +95,7 @@ class SingularityOptions(BaseModel):
             target, _, mode = rest.partition(":")
             paths = source.startswith("/") and target.startswith("/") and "," not in bind
             if not paths or mode not in {"", "ro", "rw"}:
-                raise ValueError(f"a bind is /SOURCE:/TARGET or /SOURCE:/TARGET:ro, found {bind!r}")
+                raise ValueError(f"expected a bind as /SOURCE:/TARGET or /SOURCE:/TARGET:ro, got {bind!r}")
         return value
 
     @field_validator("scratch_dir", "cache_dir", "program")
@@ -121,7 +121,7 @@ class SingularityOptions(BaseModel):
         return (int(uid), int(gid or uid))
 
 
-def _predecessors(environment: Mapping[str, str]) -> dict[str, str]:
+def _hermes_agent_variables(environment: Mapping[str, str]) -> dict[str, str]:
     found = {"image": environment.get("TERMINAL_SINGULARITY_IMAGE", "")}
     base = environment.get("TERMINAL_SANDBOX_DIR")
     found["scratch_dir"] = environment.get("TERMINAL_SCRATCH_DIR") or (f"{base}/singularity" if base else "")

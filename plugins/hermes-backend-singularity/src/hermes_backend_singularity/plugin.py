@@ -1,4 +1,4 @@
-"""What this plugin declares. Nothing below is imported before a run uses it."""
+"""The plugin module of this package; the backend is imported only when a run uses it."""
 
 from __future__ import annotations
 

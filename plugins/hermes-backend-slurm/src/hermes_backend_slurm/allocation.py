@@ -1,4 +1,4 @@
-"""The nodes that sandboxes run on: an allocation that exists, or one of our own that ends when this process does."""
+"""The nodes of sandboxes: an existing allocation, or a new one that ends with this process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Allocation:
             why = f"it is {state}" + (f" ({reason})" if reason not in {"", "None"} else "")
             raise SandboxRefusedError(
                 f"allocation {job_id} cannot be used: {why}",
-                hint=f"`squeue -j {job_id}`; make another (`salloc -N2`) and set the option job_id, or leave it out",
+                hint=f"`squeue -j {job_id}`; make another (`salloc -N2`) and set the option job_id, or remove it",
             )
         return cls(slurm, job_id, await _names(slurm, nodes))
 

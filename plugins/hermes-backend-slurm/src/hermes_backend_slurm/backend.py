@@ -73,7 +73,7 @@ class SlurmBackend(MachineBackend):
         return handle if handle["job_id"] == job_id else {**handle, "job_id": job_id, "nodes": [node]}
 
     async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
-        """Ask for an allocation if there is none: leases name its nodes."""
+        """Request an allocation if there is none, because leases name its nodes."""
         allocation = await self.allocation()
         if not self._pooled:
             self._pooled = True
@@ -175,13 +175,13 @@ class SlurmBackend(MachineBackend):
         if not lost.allocation.alive:
             raise BackendError(
                 f"allocation {lost.allocation.job_id} has ended: what it left on {lost.node} stays until it is removed",
-                hint="`hermes-core sandboxes gc` removes it with a short job of its own",
+                hint="`hermes-core sandboxes gc` removes it with a short job",
             )
         return NodeLink(self._slurm, lost.allocation, lost.node)
 
     @contextlib.asynccontextmanager
     async def reach(self, handle: Mapping[str, Any]) -> AsyncIterator[Sequence[Link]]:
-        """Provide the nodes: in the allocation while it lasts, in a short one of its own afterwards."""
+        """Provide the nodes: in the allocation while it lasts, afterwards in a separate short one."""
         nodes = handle["nodes"]
         async with contextlib.AsyncExitStack() as stack:
             lasting = await self._lasting(handle["job_id"])
@@ -216,7 +216,7 @@ class SlurmBackend(MachineBackend):
         return [f"slurm:{thing}" for thing in found]
 
     async def aclose(self) -> None:
-        """Close every sandbox and give an allocation of its own back."""
+        """Close every sandbox, and release the allocation if this backend requested it."""
         try:
             await super().aclose()
         finally:
@@ -236,4 +236,4 @@ class SlurmBackend(MachineBackend):
 async def _quietly(future: asyncio.Future[Any]) -> None:
     await asyncio.wait((future,))
     if not future.cancelled():
-        future.exception()  # nobody waits for it any more
+        future.exception()  # no caller waits for it any more

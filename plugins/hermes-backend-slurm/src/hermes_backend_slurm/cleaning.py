@@ -1,4 +1,4 @@
-"""Short jobs that remove what sandboxes have left on nodes which are no part of their allocation any more."""
+"""Short jobs that remove leftovers of sandboxes on nodes that have left the allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm's commands, run without blocking, in a small environment of their own."""
+"""Run Slurm's commands without blocking, in a minimal environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes_sandbox.remote import CompletedCommand
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_CLUSTERS")
 """Everything else that begins with SLURM_ would change what the commands do: it describes the step we may be in."""
 _CANCELLING: Final = 10.0
-"""Seconds for scancel: whoever waits for it has often been cancelled himself."""
+"""Timeout of scancel in seconds; short, because its caller has often been cancelled."""
 
 
 class Slurm:
@@ -49,12 +49,12 @@ class Slurm:
         return found
 
     async def spawn(self, name: str, *arguments: str) -> asyncio.subprocess.Process:
-        """Start a command with pipes, in a session of its own: Ctrl-C at the terminal is not for it."""
+        """Start a command with pipes in a separate session, so that Ctrl-C at the terminal does not reach it."""
         if self._conf is not None and not self._conf.is_file():
             # The commands would look for a controller elsewhere, for a minute.
             raise SandboxRefusedError(
                 f"Slurm's configuration {self._conf} is not there",
-                hint="name the file in the option conf, or in SLURM_CONF, or leave both out for Slurm's default",
+                hint="set the option conf or SLURM_CONF to the file, or remove both for Slurm's default",
             )
         try:
             return await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Answers that tell of an end by the signal with which Slurm ends steps: whose doing it was is not known at once."""
+"""Hold back answers about an end by the signal that Slurm uses to end steps, until its cause is known."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class Doubts:
 
 
 def _ends(text: bytes) -> Iterator[Hashable]:
-    """Yield what a frame with this header tells to have ended by the signal, each named in a way of its own."""
+    """Yield unique names of the commands that a frame reports as ended by the signal."""
     try:
         header = decode_header(text)
     except FrameError:
-        return  # whoever reads it will say so
+        return  # the reader of the stream reports the error
     number, answer = header.get("id"), header.get("ok")
     if "event" in header and header.get("exit_code") == _TERMINATED:
         yield header.get("slot"), header.get("job")
@@ -104,5 +104,5 @@ def _ends(text: bytes) -> Iterator[Hashable]:
 
 
 def _name(told: Mapping[str, Any], number: object) -> Hashable:
-    # A command has no process of its own; its answer comes once.
+    # A command has no process id; its answer comes once.
     return (told["id"], told["pid"], told["started_at"]) if "pid" in told else ("answer", number)

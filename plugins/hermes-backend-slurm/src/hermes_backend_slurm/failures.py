@@ -1,4 +1,4 @@
-"""What Slurm's commands complain about, as errors that say what to do."""
+"""Convert errors of Slurm's commands to typed errors with hints."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _REFUSALS: Final = (
 )
 _PASSING: Final = (
     ("unable to contact slurm controller", "`scontrol ping` must answer; is slurmctld up, and SLURM_CONF right?"),
-    ("unable to establish configuration source", "name the configuration in the option conf, or in SLURM_CONF"),
-    ("could not establish a configuration source", "name the configuration in the option conf, or in SLURM_CONF"),
+    ("unable to establish configuration source", "set the option conf or SLURM_CONF to the configuration"),
+    ("could not establish a configuration source", "set the option conf or SLURM_CONF to the configuration"),
     ("partition which is down", "`sinfo` shows the state of the partitions; set the option partition"),
     ("in an unavailable partition", "`sinfo` shows the state of the partitions; set the option partition"),
     ("munge", "`munge -n | unmunge` must work here: is munged running?"),
@@ -41,7 +41,7 @@ _NEVER: Final = {
     "InvalidAccount": "`sacctmgr show associations user=$USER` lists your accounts; set the option account",
     "InvalidQOS": "`sacctmgr show associations user=$USER format=account,qos` lists yours; set the option qos",
 }
-"""Why a job waits that nobody will ever start as it is."""
+"""Reasons of pending jobs that can never start unchanged."""
 _SAID: Final = 600
 
 

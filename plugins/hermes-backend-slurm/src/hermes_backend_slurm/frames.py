@@ -1,4 +1,4 @@
-"""An agent's stream, handed on as it comes but for single frames."""
+"""Pass on an agent's stream and take single frames out of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Bytes = bytes | bytearray | memoryview
 
 
 class FrameSieve:
-    """Hands a stream on at once, and takes out of it the frames whose header is `wanted`.
+    """Passes on a stream without delay, except for frames with a `wanted` header.
 
-    Kept are the head of a frame that has not come to its end, and a wanted frame until it is complete; bodies are not
-    looked at. What is no frame is handed on with all that follows: whoever reads it will say so.
+    It buffers an incomplete frame header, and a wanted frame until it is complete; it does not inspect bodies. Invalid
+    data is passed on with everything after it, because the reader reports the error.
 
     Args:
         push: Takes what is handed on; valid during the call.
-        wanted: Tells by its header, in JSON, whether a frame is taken out.
+        wanted: Returns, from the JSON header, whether to take out a frame.
         take: Gets what was taken out, frame by frame.
     """
 
@@ -49,7 +49,7 @@ class FrameSieve:
             self._push(view)
 
     def flush(self) -> None:
-        """Hand on the beginning of a frame: nothing more comes, or what comes is none."""
+        """Pass on an incomplete frame, because the stream has ended or is not valid."""
         rest, self._taking, self._head = (self._taking or b"") + self._head, None, bytearray()
         if rest:
             self._push(bytes(rest))
@@ -61,7 +61,7 @@ class FrameSieve:
         return (0 if self._head else self._run(view)) or self._gather(view)
 
     def _run(self, view: memoryview) -> int:
-        """Hand on, in one piece, what comes before a head that is wanted or not complete."""
+        """Pass on, in one piece, the data before a wanted or incomplete header."""
         at = min(self._left, len(view))
         left = self._left - at
         while at < len(view):

@@ -1,4 +1,4 @@
-"""What a run's config says about the allocation."""
+"""The options of backend `slurm`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _RESERVED: Final = ("--job-name", "-J", "--no-shell", "--nodelist", "-w", "--no-
 
 
 class SlurmOptions(MachineOptions):
-    """Options of backend `slurm`: an allocation that exists (`job_id`), or what one of its own is asked for."""
+    """Options of backend `slurm`: an existing allocation (`job_id`), or the request for a new one."""
 
     job_id: _JobId | None = None
-    """Allocation to use, and to leave when done; SLURM_JOB_ID if not given, null for one of its own all the same."""
+    """Existing allocation to use and keep; default SLURM_JOB_ID, null requests a new one anyway."""
     conf: Path | None = None
     """Slurm's configuration file; SLURM_CONF if not given, and Slurm's own default without that."""
     partition: _Word | None = None
     account: _Word | None = None
     qos: _Word | None = None
     nodes: int = Field(default=1, ge=1)
-    """How many nodes an allocation of its own has."""
+    """Number of nodes of a new allocation."""
     time: _Word | None = None
     """Its time limit in Slurm's notation ("30", "2:00:00", "1-12"); the partition's default if not given."""
     cpus_per_node: int | None = Field(default=None, ge=1)
@@ -41,7 +41,7 @@ class SlurmOptions(MachineOptions):
     extra_args: tuple[str, ...] = ()
     """Further arguments for salloc, as in ["--exclusive", "--reservation=lab"]."""
     queue_timeout: float = Field(default=600.0, gt=0)
-    """Seconds an allocation of its own may wait in the queue."""
+    """Seconds that a new allocation may wait in the queue."""
 
     pool: PoolOptions | None = None
     """The agents of isolation `none`: how many there may be, and how long a sandbox waits for a slot of one. None: one
@@ -58,7 +58,7 @@ class SlurmOptions(MachineOptions):
     @field_validator("conf")
     @classmethod
     def _whole_path(cls, value: Path | None) -> Path | None:
-        # The commands run in /, and whoever reads a lease is elsewhere, too.
+        # Commands run in /, and a reader of a lease is in another folder too.
         return None if value is None else value.expanduser().absolute()
 
     @field_validator("extra_args")
@@ -66,7 +66,7 @@ class SlurmOptions(MachineOptions):
     def _leave_ours_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for argument in value:
             if argument.split("=")[0] in _RESERVED or not argument.startswith("-"):
-                raise ValueError(f"{argument!r}: an option of salloc in one word is wanted, and none of {_RESERVED}")
+                raise ValueError(f"expected an option of salloc in one word other than {_RESERVED}, got {argument!r}")
         return value
 
     @property

@@ -1,4 +1,4 @@
-"""Whose a job or a step is: its name says which process answers for it."""
+"""The owner of a job or step, encoded in its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def own_mark() -> str:
 
 
 def is_abandoned(name: str) -> bool:
-    """Tell whether a name is a mark whose owner is known to be dead; somebody else's job is not."""
+    """Return whether a name is our mark with a dead owner; other jobs have no mark."""
     words = name.split(":")
     if len(words) not in _WORDS or words[0] != _PREFIX:
         return False

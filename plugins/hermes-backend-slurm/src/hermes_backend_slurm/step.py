@@ -1,4 +1,4 @@
-"""A program on a node, as a step of the allocation whose standard input and output are ours."""
+"""A program on a node, as a step of the allocation with piped standard input and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node f
 """What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to
 that must not pass for their own doing; the agent is deaf to it, and has KillWait (30 s) to end everything."""
 DOUBT: Final = 1.0
-"""Seconds for which an answer that tells of this signal waits for Slurm's words."""
+"""Seconds for which an answer about this signal waits for Slurm's message."""
 _EXPLAINING: Final = 1.0
 _KEPT: Final = 1 << 14
 

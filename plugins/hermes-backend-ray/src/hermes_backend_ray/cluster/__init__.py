@@ -1,1 +1,1 @@
-"""A Ray cluster: this process's connection to it, its nodes, and what Ray says of their end."""
+"""A Ray cluster: the connection of this process, its nodes, and Ray's notices of lost nodes."""

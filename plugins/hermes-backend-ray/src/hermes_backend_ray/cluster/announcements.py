@@ -1,4 +1,4 @@
-"""What Ray announces: lost nodes and workers, in the middle of the caller's standard output, where it is no output."""
+"""Keep Ray's notices of lost nodes and workers out of the caller's standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection of this process to a cluster: Ray allows one, so all who need it share it. All of it blocks."""
+"""The shared connection of this process to a cluster, because Ray allows only one. All functions block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_backend_ray.options import CLIENT, NO_CLIENT, WITHOUT_CLIENT, RayOpt
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client of HTTP/2, and so of gRPC, says first: its preface and no settings."""
+"""The first bytes of an HTTP/2 (and gRPC) client: the preface with empty settings."""
 _FRAME: Final = 9
 """Bytes of the head of each of its frames."""
 _SETTINGS: Final = 4
@@ -137,7 +137,7 @@ def _client_error(what: str) -> SandboxRefusedError:
 
 
 def _find_address() -> str:
-    """Return the address that Ray means by `auto`, which it would try for minutes if nobody listens there any more."""
+    """Return the address of `auto`; Ray itself would try it for minutes even if no server listens there."""
     from ray._private.services import get_ray_address_from_environment
 
     try:
@@ -170,7 +170,7 @@ def _knock(address: str, timeout: float) -> None:
     try:
         with socket.create_connection((host, port), timeout) as sock:
             if not uses_tls() and not _speaks_grpc(sock):
-                raise BackendError(f"what listens on {address} is no Ray cluster", hint=_START)
+                raise BackendError(f"expected a Ray cluster at {address}, got another server", hint=_START)
     except socket.gaierror as error:
         raise BackendError(
             f"the host name of the Ray cluster {address} cannot be resolved: {error.strerror}",
@@ -219,8 +219,8 @@ def _same(options: RayOptions) -> None:
     if port == its and _addresses_of(host) & (_addresses_of(there) | {"127.0.0.1", "::1"}):
         return
     raise SandboxRefusedError(
-        f"wanted the Ray cluster {wanted}, but this process is connected to {found}, and Ray allows one connection",
-        hint="use a process of its own for each cluster, or the option address of the present one",
+        f"expected the Ray cluster {wanted}, got a connection to {found}, and Ray allows one connection",
+        hint="use a separate process for each cluster, or the option address of the present one",
     )
 
 

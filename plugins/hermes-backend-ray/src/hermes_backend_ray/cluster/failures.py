@@ -1,4 +1,4 @@
-"""What Ray's errors mean, and what to do next."""
+"""Convert Ray's errors to typed errors with hints."""
 
 from __future__ import annotations
 

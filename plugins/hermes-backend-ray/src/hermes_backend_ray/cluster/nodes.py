@@ -1,4 +1,4 @@
-"""The nodes of the cluster: which are there, which would do, and what is missing where none does. All of it blocks."""
+"""The nodes of the cluster: list them, find suitable ones, and explain shortages. All functions block."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Node:
         return f"Ray node {self.id[:12]} ({self.address})"
 
     def lacks(self, wanted: Mapping[str, float]) -> dict[str, float]:
-        """Return what of `wanted` it does not have, however idle it is."""
+        """Return the `wanted` resources that the node lacks even when idle."""
         return {name: amount for name, amount in wanted.items() if self.resources.get(name, 0.0) + _ROUNDING < amount}
 
 
@@ -68,10 +68,10 @@ def _entries() -> list[dict[str, Any]]:
 
 
 def fit_nodes(wanted: Mapping[str, float]) -> list[Node]:
-    """Return the nodes that have what is wanted, in use or not.
+    """Return the nodes with the wanted resources, whether in use or not.
 
     Raises:
-        BackendError: There is none; the message names the resource.
+        BackendError: No node has them; the message names the resource.
     """
     nodes = alive_nodes()
     fit = [node for node in nodes if not node.lacks(wanted)]

@@ -1,4 +1,4 @@
-"""A node's host actor, as the caller holds it: calls, and the news of its end."""
+"""The caller's handle of a node's host actor: calls, and the notice of its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS: Final = 10_000
 _LEAVING: Final = 5.0
 """Seconds in which an actor must have said that it kills what it started."""
 _BY_VALUE: Final = "hermes_node_actor"
-"""What the module of the actor's class is called, so that Ray sends its code and not its name."""
+"""The module name of the actor's class, chosen so that Ray sends its code and not its name."""
 
 
 class HostActor:
@@ -155,5 +155,5 @@ def actor_class() -> Any:
 def _kill(actor: Any) -> None:
     import ray
 
-    with contextlib.suppress(Exception):  # whatever Ray says of it, it is wanted no more
+    with contextlib.suppress(Exception):  # the actor is no longer needed, so errors do not matter
         ray.kill(actor)

@@ -71,7 +71,7 @@ class Program:
 
     async def _give(self, writer: asyncio.StreamWriter) -> None:
         while data := await self.output.read(PIECE):
-            # When nobody is there any more, what it says is still taken, so that it can end.
+            # After the caller has left, the output is still read, so that the program can end.
             if not writer.is_closing():
                 with contextlib.suppress(*GONE):
                     writer.write(data)
@@ -80,7 +80,7 @@ class Program:
 
 
 async def spawn(*arguments: str) -> Process:
-    """Start a shell with these arguments, in a session of its own."""
+    """Start a shell with these arguments in a separate session."""
     return await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", *arguments,
         stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=PIECE, cwd="/",

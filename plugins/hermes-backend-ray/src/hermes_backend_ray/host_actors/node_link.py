@@ -1,4 +1,4 @@
-"""A link to a node: programs there, each with a stream; and to a node that has departed: nothing."""
+"""Links to nodes: one that starts programs with streams, and one for a departed node, which does nothing."""
 
 from __future__ import annotations
 
@@ -201,14 +201,14 @@ class Departed:
         self.name = name
 
     async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
-        """Say that it is done: what ran there has ended, and Ray has no way to the machine's files."""
+        """Return success: the processes have ended, and Ray cannot reach the machine's files."""
         del command, data, timeout
         return CompletedCommand(0, b"", "")
 
     async def start(self, command: str) -> RemoteProgram:
         """Refuse; raises `SandboxLostError`."""
         del command
-        raise SandboxLostError(f"{self.name} is no part of the cluster any more")
+        raise SandboxLostError(f"{self.name} is no longer part of the cluster")
 
     async def aclose(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""What comes from a program on a node, with the reason when no more does."""
+"""Read a program's output from a node, and the reason of its end."""
 
 from __future__ import annotations
 

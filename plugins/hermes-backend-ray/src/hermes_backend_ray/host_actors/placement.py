@@ -1,4 +1,4 @@
-"""Which node gets the next place, and the host actors that are kept for it."""
+"""Choose the node of the next place, and keep the host actors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _IDLE: Final = 60.0
-"""Seconds for which an actor is kept that no place needs."""
+"""Seconds for which an unused actor is kept."""
 
 
 class Hosts:

@@ -1,1 +1,1 @@
-"""The workers that play rollouts on the nodes, and the run's end of each."""
+"""The workers that run rollouts on the nodes, and the run's links to them."""

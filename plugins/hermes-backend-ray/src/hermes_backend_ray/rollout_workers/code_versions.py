@@ -1,4 +1,4 @@
-"""Which code a process plays with: versions alone say little where somebody develops a plugin, or this framework."""
+"""Fingerprint the code of a process, because versions do not change while a plugin or the framework is edited."""
 
 from __future__ import annotations
 

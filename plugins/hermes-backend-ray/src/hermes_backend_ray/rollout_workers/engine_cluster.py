@@ -1,4 +1,4 @@
-"""What a Ray cluster says of its nodes, and how it is asked for a worker."""
+"""Read the nodes of a Ray cluster, and start workers on it."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ class EngineCluster:
         return ray.remote(RolloutWorker).options(scheduling_strategy=where, **given).remote()
 
     async def close(self) -> None:
-        """Disconnect, if nobody else uses the connection, and we made it."""
+        """Disconnect if this object opened the connection and it has no other user."""
         await asyncio.to_thread(detach, self)

@@ -1,4 +1,4 @@
-"""What a run may say of the Ray engine."""
+"""The options of the engine `ray`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_backend_ray.options import split_address
 
 
 class EngineOptions(BaseModel):
-    """Options of the engine `ray`. A "worker" is an actor of its own process that plays many rollouts at a time."""
+    """Options of the engine `ray`. A "worker" is an actor in its own process that runs many rollouts at a time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,7 @@ class EngineOptions(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.workers is not None and self.workers_per_node is not None:
-            raise ValueError("workers and workers_per_node exclude each other: name one of them")
+            raise ValueError("expected either workers or workers_per_node, got both")
         if self.address not in {"auto", "local"}:
             split_address(self.address)
         return self

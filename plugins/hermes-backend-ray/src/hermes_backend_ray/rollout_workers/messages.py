@@ -1,4 +1,4 @@
-"""What goes between a run and its workers: pickles of equal versions on both sides, and errors as plain values."""
+"""Messages between a run and its workers: pickles (versions are equal on both sides), and errors as plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of this machine that tasks depend on: the same on every worker, or the task is not played."""
+"""Check that the local files of tasks are equal on every worker; otherwise the task is not run there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def files_of(tasks: Iterable[Task], registry: Registry) -> dict[str, Files
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """Say in words what a worker has otherwise; None when all is equal."""
+    """Describe the differences of a worker's files, or return None if all are equal."""
     for path in sorted({*ours, *theirs}):
         if ours.get(path) != theirs.get(path):
             return f"{path} is not what it is on the run's machine: {theirs.get(path, 'missing')}"

@@ -1,4 +1,4 @@
-"""The worker: a Ray actor that plays the rollouts it is given, with a runtime of its own."""
+"""The worker: a Ray actor that runs assigned rollouts with its own runtime."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outbox:
         self._news.append(news)
         waiter = self._waiter
         if waiter is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody will ask again
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no further request can come
                 waiter[0].call_soon_threadsafe(waiter[1].set)
 
     async def take(self, wait: float) -> list[News]:
@@ -165,7 +165,7 @@ class RolloutWorker:
         return await self._answer(self._playroom.open(self._loaded, unpack(orders), tasks, api_key))
 
     async def examine(self, tasks: bytes) -> Answer:
-        """Say which tasks cannot be played here, and why."""
+        """Return the tasks that cannot run here, with the reasons."""
         return await self._answer(self._playroom.examine(self._loaded, unpack(tasks)))
 
     async def begin(self, key: str, rollout: bytes) -> None:

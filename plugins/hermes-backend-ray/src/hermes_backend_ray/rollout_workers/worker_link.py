@@ -1,4 +1,4 @@
-"""The run's end of one worker: what it plays, what it tells, and its loss."""
+"""The run's link to one worker: its rollouts, its messages, and its loss."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class WorkerLink:
         """End its process."""
         import ray
 
-        # Without a connection Ray would begin a cluster of its own to kill it in.
+        # Without a connection, Ray would start a new local cluster for the kill.
         if ray.is_initialized():
             with contextlib.suppress(RayError, ValueError):
                 ray.kill(self.actor, no_restart=True)

@@ -1,4 +1,4 @@
-"""All workers of a run: started together, replaced when lost, and each rollout given to the one with most room."""
+"""All workers of a run: start them together, replace lost ones, and assign each rollout to the freest."""
 
 from __future__ import annotations
 

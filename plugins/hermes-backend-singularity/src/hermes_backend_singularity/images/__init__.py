@@ -1,1 +1,1 @@
-"""Images: what their names mean, and where those are kept that were built."""
+"""Images: resolve their names, and cache built ones."""

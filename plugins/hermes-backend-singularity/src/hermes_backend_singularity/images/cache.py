@@ -1,4 +1,4 @@
-"""Built images on disk, shared by every process that names the same directory.
+"""Cache of built images on disk, shared by all processes with the same directory.
 
 Layout: `images/KEY/` holds the image and `entry.json`, `building/KEY.*` what is being built, `locks/KEY` is locked
 while somebody builds, and shared by everybody who uses the image: what is locked is not removed.
@@ -28,7 +28,7 @@ _TICK: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """An image in the cache; nobody removes it while `hold` is open."""
+    """An image in the cache; it is not removed while `hold` is open."""
 
     path: Path
     key: str
@@ -61,7 +61,7 @@ class ImageCache:
         self._make()
         hold = self._open_lock(key)
         try:
-            # Shared: waits for nobody but who builds or removes it, and then it is there, or not.
+            # A shared lock only waits for a build or removal; afterwards the image exists or not.
             fcntl.flock(hold, fcntl.LOCK_SH | fcntl.LOCK_NB)
             path = self._image(key)
             if path is not None:

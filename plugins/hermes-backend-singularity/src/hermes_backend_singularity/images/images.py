@@ -1,4 +1,4 @@
-"""Images: understood, built once however many rollouts and processes ask at the same time, and held while in use."""
+"""Resolve images, build each once for all rollouts and processes, and hold them while in use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Images:
         """Return an image by its name, building it where it is not in the cache.
 
         Raises:
-            ImageError: It is not there and cannot be had.
+            ImageError: It is missing and cannot be built.
         """
         known = self._ready.get(name)
         if known is not None and known.path.exists():
@@ -101,7 +101,7 @@ class Images:
         )
 
     def release(self) -> None:
-        """Let the images be removed by whoever needs the room."""
+        """Release the images, so that any process may remove them to free space."""
         held, self._held = self._held, {}
         for cached in held.values():
             cached.release()

@@ -1,4 +1,4 @@
-"""What an image's name means, and what its content depends on."""
+"""Parse an image's name, and determine what its content depends on."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def understand(name: str) -> Source:
         # As every other backend takes it.
         return Source("registry", f"docker://{name}")
     raise ImageError(
-        f"{name!r} is no image", hint="name a SIF file, a sandbox directory, a definition file or docker://NAME"
+        f"{name!r} is not an image", hint="give a SIF file, a sandbox directory, a definition file or docker://NAME"
     )
 
 
@@ -87,7 +87,7 @@ def _of_path(path: Path, name: str) -> Source:
     if path.is_dir():
         if not (path / ".singularity.d").is_dir():
             raise ImageError(
-                f"{name} is a directory and no image: it has no .singularity.d",
+                f"{name} is a directory but not an image: it has no .singularity.d",
                 hint=f"`apptainer build --sandbox NEW {path}`, and name NEW",
             )
         return Source("ready", str(path), path)
@@ -164,7 +164,8 @@ def _daemon_id(name: str, docker_host: str | None) -> str:
         connection = _OverSocket(place) if kind == "unix" else http.client.HTTPConnection(place, timeout=20)
     except http.client.InvalidURL as error:
         raise ImageError(
-            f"DOCKER_HOST {address!r} is no address of a Docker engine: {error}", hint="as unix:///var/run/docker.sock"
+            f"expected the address of a Docker engine in DOCKER_HOST, got {address!r}: {error}",
+            hint="for example unix:///var/run/docker.sock",
         ) from error
     try:
         connection.request("GET", f"/images/{urllib.parse.quote(name, safe=':/@')}/json")
@@ -172,7 +173,7 @@ def _daemon_id(name: str, docker_host: str | None) -> str:
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise ImageError(
-            f"image docker-daemon:{name} cannot be had: no Docker engine at {address} ({error})",
+            f"image docker-daemon:{name} is not available: no Docker engine at {address} ({error})",
             hint="`docker info`; or save it there and use docker-archive:FILE",
         ) from error
     finally:

@@ -1,1 +1,1 @@
-"""Instances: how one is started and ended, what runs in it first, and whose it is."""
+"""Instances: their start and end, their first process, and their owner."""

@@ -1,4 +1,4 @@
-"""The command lines of an instance, and what the agent in it is told first."""
+"""The command lines of an instance, and the first message to its agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes_sandbox.local import MARKER
 AGENT_CAPABILITIES: Final[Mapping[str, int]] = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
 """What an agent may where the caller is root: give the workspace away, end the commands, become their user."""
 ROOT_CAPABILITIES: Final[Mapping[str, int]] = {"DAC_OVERRIDE": 1, "FOWNER": 3}
-"""What installers expect that run as root, where the commands do."""
+"""Capabilities that installers expect if commands are root."""
 _TO_SEPARATE: Final = ("SETPCAP", "SYS_ADMIN")
 """What `nested_namespaces` needs besides, and drops."""
 STATE: Final = "/run/hermes"
@@ -43,7 +43,7 @@ _NOT_INHERITED: Final = frozenset(
 """Variables that belong to another user or terminal than the commands', or to the program that set them."""
 _OF_THE_PROGRAM: Final = ("APPTAINER", "SINGULARITY")
 
-# Byte-exact, so that what follows is left to whoever reads next.
+# Byte-exact, so that the rest is left for the next reader.
 _RECEIVE: Final = """
 import os
 def receive(size):
@@ -59,7 +59,7 @@ exec(compile(receive(int(receive(8), 16)), "<hermes-nest>", "exec"))
 
 
 def as_root() -> bool:
-    """Tell whether the caller is root, which decides how users and capabilities are kept apart."""
+    """Return whether the caller is root, which determines how users and capabilities are separated."""
     return os.geteuid() == 0
 
 

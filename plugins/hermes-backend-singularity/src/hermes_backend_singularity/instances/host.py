@@ -1,4 +1,4 @@
-"""One sandbox: a directory of its own, and one instance at a time that writes into it."""
+"""One sandbox: its own directory, and one instance at a time that writes into it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class InstanceHost(SandboxHost):
         self._frozen = True
 
     async def start_agent(self) -> AgentStream:
-        """Start an instance, and in it a Python that waits for the agent in namespaces of its own."""
+        """Start an instance, and in it a Python that waits for the agent in separate namespaces."""
         await self._start_instance()
         agent = self._agent = await self._run_inside(agent_arguments(self._id, self._options))
         agent.stream.writer.write(
@@ -160,7 +160,7 @@ class InstanceHost(SandboxHost):
                 # A shell's session is told of them before the shell is started.
                 self.environment = environment_of(await self._variables(), self._options)
                 self.on_no_python(why, self.environment)
-                raise NoPythonError(why, hint="name an image with Python 3.8 or newer") from error
+                raise NoPythonError(why, hint="use an image with Python 3.8 or newer") from error
             raise InstanceError(
                 f"no agent can be started in an instance of {self._image.name}: {last_words(said)}",
                 hint=f"it needs Python 3.8 or newer with ctypes as {self._options.python}, and /bin/sh",
@@ -186,11 +186,11 @@ class InstanceHost(SandboxHost):
         if not self.serves_plain:
             raise SandboxRefusedError(
                 f"a shell cannot serve image {self._image.name} safely: its commands would be the same user",
-                hint="name an image with Python 3.8 or newer, or run as root without the backend's option user: root",
+                hint="use an image with Python 3.8 or newer, or run as root without the backend's option user: root",
             )
         if self._address_space is not None:
             raise SandboxRefusedError(
-                "a memory limit of each process needs an agent", hint="name an image with Python 3.8 or newer"
+                "a memory limit of each process needs an agent", hint="use an image with Python 3.8 or newer"
             )
         await self.stop_all()
         await self._start_instance()

@@ -1,4 +1,4 @@
-"""One running instance: started, looked at, ended."""
+"""One running instance: start, inspect and end it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Instance:
         parent = None
         with contextlib.suppress(OSError):
             process = read_process(pid)
-            # 1 is nobody in particular: the parent has gone.
+            # 1 is not a real parent: the parent has ended.
             parent = os.pidfd_open(process.parent) if process is not None and process.parent > 1 else None
         return cls(pid, first, parent)
 
@@ -118,10 +118,10 @@ def require_separation(pid: int, *, network: bool) -> None:
             theirs, ours = (Path(f"/proc/{who}/ns/{kind}").readlink() for who in (pid, "self"))
         except OSError as error:
             raise SandboxRefusedError(
-                f"it cannot be seen whether the instance has a {kind} namespace of its own: {error.strerror}"
+                f"cannot determine whether the instance has its own {kind} namespace: {error.strerror}"
             ) from error
         if theirs == ours:
             raise SandboxRefusedError(
-                f"the instance has no {kind} namespace of its own",
+                f"the instance does not have its own {kind} namespace",
                 hint="see `allow pid ns`, `allow ipc ns` and `allow user ns` in apptainer.conf",
             )

@@ -1,4 +1,4 @@
-"""Runs inside an instance, before the agent: gives it namespaces of its own, and takes everything else from it.
+"""Runs inside an instance before the agent: creates separate namespaces and drops all other privileges.
 
 The agent becomes the first process of a PID namespace, so that nothing it starts can signal it, whoever's it is. Where
 the caller is root, the program has been given the capabilities for that by the command line; elsewhere it makes a user
@@ -92,7 +92,7 @@ def give(path: str, uid: int, gid: int) -> None:
 
 
 def drop(kept: list[int]) -> None:
-    """Give up all capabilities but those in `kept`, for ever."""
+    """Permanently drop all capabilities except those in `kept`."""
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text(encoding="ascii"))
     for number in set(range(last + 1)).difference(kept):
         call("prctl", _CAPBSET_DROP, number, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What belongs to a sandbox, and whose sandbox it is: marks that survive the caller."""
+"""The files of a sandbox, and its owner, in marks that survive the caller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def instance_name(sandbox_id: str) -> str:
 
 
 def write_lease(root: Path, lease: Lease) -> None:
-    """Put a copy of the lease beside what it is about, as the last thing: whoever finds it may assume the rest."""
+    """Write a copy of the lease into the sandbox's directory as the last step, so that it proves the rest."""
     partial = root / ".lease"
     partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
     partial.replace(root / _LEASE)

@@ -1,1 +1,1 @@
-"""The program Apptainer or Singularity: found, run for a time at most, and its complaints understood."""
+"""The program Apptainer or Singularity: find it, run it with a timeout, and convert its errors."""

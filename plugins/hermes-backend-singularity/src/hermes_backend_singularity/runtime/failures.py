@@ -1,4 +1,4 @@
-"""What the program's complaints mean, and what to do about each."""
+"""Convert the program's errors to typed errors with hints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 _SHOWN: Final = 1200
-"""Characters of the program's complaint that go into a message, the last ones."""
+"""How many characters at the end of the program's output go into a message."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _TRAILERS: Final = re.compile(r"while executing starter|container cleanup failed|exit status \d+$")
 
 
 class ProgramMissingError(SandboxRefusedError):
-    """There is no apptainer and no singularity here."""
+    """Neither apptainer nor singularity is installed."""
 
 
 class InstanceError(BackendError):
@@ -22,7 +22,7 @@ class InstanceError(BackendError):
 
 
 class ImageError(BackendError):
-    """An image is not there, is none, or cannot be built; asking again would not help."""
+    """An image is missing, invalid, or cannot be built; a retry would not help."""
 
     retryable = False
 
@@ -84,7 +84,7 @@ def explain(what: str, said: str) -> BackendError:
     if _NO_SPACE.search(said):
         return NoSpaceError(shown, hint="free some, or set the backend's options scratch_dir and cache_dir elsewhere")
     if _OF_THE_IMAGE.search(said):
-        return ImageError(shown, hint="name a SIF file, a sandbox directory, a definition file or docker://NAME")
+        return ImageError(shown, hint="give a SIF file, a sandbox directory, a definition file or docker://NAME")
     for pattern, hint in _NOT_FOR_THIS_MACHINE:
         if re.search(pattern, said, re.IGNORECASE):
             return SandboxRefusedError(shown, hint=hint)

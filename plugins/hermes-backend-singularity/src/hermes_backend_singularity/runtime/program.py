@@ -1,4 +1,4 @@
-"""The program itself: found, asked for its version, run to its end within a time."""
+"""Find the program, read its version, and run it with a timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left to spython, each call in a process that can be given a time and be killed."""
+"""Calls of spython, each in a process with a timeout that can be killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs spython in a process of its own: its calls block, know no timeout, and fail on output that is not UTF-8.
+"""Runs spython in a separate process: its calls block, know no timeout, and fail on output that is not UTF-8.
 
 Arguments: where to import from, as a JSON list, then `build SOURCE TARGET FORMAT [OPTION...]`, or `instances`, which
 prints their names as a JSON list. PATH must lead to a program called `singularity`, the only name that spython calls.
