@@ -94,7 +94,7 @@ async def test_calls_that_the_token_limit_cuts_off_are_told_so_and_end_the_run()
 
 
 async def test_cancellation_is_raised_and_no_error_of_the_run():
-    """The predecessor turned it into a RuntimeError."""
+    """hermes-agent turned it into a RuntimeError."""
     reached = asyncio.Event()
 
     async def answer(request):

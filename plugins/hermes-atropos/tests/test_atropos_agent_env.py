@@ -113,7 +113,7 @@ async def test_a_verification_that_returns_no_pair_says_so():
             return 1.0
 
     outcome, _, _ = await play_one(copying, kind=Bare)
-    assert "returned float, a pair of score and metadata was wanted" in outcome.reward_failure.message
+    assert "to return a pair of score and metadata, got float" in outcome.reward_failure.message
 
 
 async def test_an_items_own_agent_config_decides():
@@ -310,7 +310,7 @@ async def test_evaluate_does_nothing_unless_it_is_written():
     await env.aclose()
 
 
-async def test_items_are_evaluated_with_the_predecessors_metrics():
+async def test_items_are_evaluated_with_hermes_agents_metrics():
     env = agent_env(ChatDouble(copying))
     await env.setup()
     metrics = await env.evaluate_items(env.items)
@@ -345,7 +345,7 @@ async def test_a_cancelled_trajectory_cleans_up_and_is_in_the_ledger():
     assert env.ledger.summary()["cancelled"] == 1
 
 
-def test_tool_results_keep_the_predecessors_keys():
+def test_tool_results_keep_hermes_agents_keys():
     result = ToolResult(False, "out", "Exit code: 1", {"exit_code": 1}, "c")
     assert json.loads(json.dumps(result.to_dict())) == {
         "success": False,

@@ -25,7 +25,7 @@ from hermes_core.contracts.errors import ConfigError, PluginError
 from hermes_core.contracts.rollout import StopReason
 
 POOLS = {**PLUGINS, "extra": [*PLUGINS["extra"], "agent_backends"]}
-PREDECESSOR = {
+HERMES_AGENT = {
     "tool_pool_mode": "nomad",
     "allow_network": True,
     "require_sandbox": False,
@@ -70,14 +70,14 @@ PREDECESSOR = {
 }
 
 
-@pytest.mark.parametrize(("field", "default"), PREDECESSOR.items())
-def test_a_field_of_the_predecessor_keeps_its_name_and_default(field, default):
+@pytest.mark.parametrize(("field", "default"), HERMES_AGENT.items())
+def test_a_field_of_hermes_agent_keeps_its_name_and_default(field, default):
     assert getattr(AgentEnvConfig(), field) == default
 
 
 def other(field):
     """Return another value than the default."""
-    default = PREDECESSOR[field]
+    default = HERMES_AGENT[field]
     if field == "driver":
         return "singularity"
     if default is None or isinstance(default, str):
@@ -94,7 +94,11 @@ async def test_a_field_of_a_slot_pool_is_an_option_of_its_backend(field, owner):
 
 @pytest.mark.parametrize(("field", "owner"), [(field, owner) for field in OWNERS for owner in OWNERS[field]])
 def test_a_field_of_a_slot_pool_beside_another_backend_names_the_package(field, owner):
-    with pytest.raises(ConfigError, match=rf"{field} is for tool_pool_mode .*{owner}.*\n.*hermes-backend-{owner}"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"expected tool_pool_mode .*{owner}.* with "
+        f"{field}.*\n.*hermes-backend-{owner}",
+    ):
         agent_config(**{field: other(field)})
 
 
@@ -145,7 +149,7 @@ def test_fields_that_have_another_name_here_say_so():
         agent_config(max_agent_turns=3)
     with pytest.raises(ConfigError, match="set tool_pool_mode"):
         agent_config(terminal_backend="docker")
-    with pytest.raises(ConfigError, match="reads <tool_call> itself"):
+    with pytest.raises(ConfigError, match="parses <tool_call> itself"):
         agent_config(tool_call_parser="hermes")
 
 
@@ -238,7 +242,7 @@ async def test_tools_outside_the_sandbox_are_offered_where_something_runs_them()
 
 
 class ToolServer:
-    """The predecessor's tool server with one tool."""
+    """hermes-agent's tool server with one tool."""
 
     def __init__(self, token=None):
         self.token = token
@@ -348,7 +352,7 @@ def test_what_is_missing_inside_of_the_clients_package_is_not_taken_for_the_pack
     ],
 )
 def test_what_an_executor_decides_is_not_taken_and_ignored(field):
-    with pytest.raises(ConfigError, match="cannot be set beside tool_executor_url"):
+    with pytest.raises(ConfigError, match="cannot be set together with tool_executor_url"):
         agent_config(tool_executor_url="http://127.0.0.1:9", **field)
 
 
@@ -367,4 +371,4 @@ def test_every_field_of_the_configuration_is_tested_here_or_with_the_base():
     """A field that is new has to be added to the tables above."""
     own = set(AgentEnvConfig.__annotations__)
     executor = {"tool_executor_url", "tool_executor_token"}  # played by hermes-tool-services, which has one
-    assert own - set(PREDECESSOR) == {"agent_tool_metadata", "tool_call_parser", *executor}
+    assert own - set(HERMES_AGENT) == {"agent_tool_metadata", "tool_call_parser", *executor}

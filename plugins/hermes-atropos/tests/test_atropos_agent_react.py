@@ -108,18 +108,18 @@ def test_calls_that_a_server_took_out_are_written_back():
     ("text", "problem"),
     [
         ('<tool_call>{"name": "t", "arguments": {}}', "no </tool_call>"),
-        ("<tool_call>ls -la</tool_call>", "was wanted, found 'ls -la"),
-        ("<tool_call>", "was wanted, found ''"),
+        ("<tool_call>ls -la</tool_call>", ", got 'ls -la"),
+        ("<tool_call>", ", got ''"),
         ('<tool_call>{"arguments": {}}</tool_call>', 'no "name"'),
         ('<tool_call>{"name": 3}</tool_call>', 'no "name"'),
-        ("<tool_call>[1]</tool_call>", "found list"),
-        ('<tool_call>{"name": "t", "arguments": [1]}</tool_call>', "no JSON object but list"),
-        ('<tool_call>{"name": "t", "arguments": "x"}</tool_call>', "a text that is no JSON"),
+        ("<tool_call>[1]</tool_call>", "got list"),
+        ('<tool_call>{"name": "t", "arguments": [1]}</tool_call>', "got list"),
+        ('<tool_call>{"name": "t", "arguments": "x"}</tool_call>', "text that is not JSON"),
         ("<tool_call>" + "[" * 100_000, "nested too deep"),
     ],
 )
 def test_a_call_that_cannot_be_read_is_answered_and_never_a_final_answer(text, problem):
-    """The predecessor took it for a final answer, with success."""
+    """hermes-agent took it for a final answer, with success."""
     turn = read(text)
     assert turn.calls == []
     assert problem in turn.problems[0].error
@@ -166,7 +166,7 @@ def test_answers_are_one_message_of_blocks_in_order():
 
 @given(st.text(), st.lists(st.sampled_from(["</tool_response>", "<tool_call>", "</think>", "<tools>", "<b>"])))
 def test_an_output_cannot_end_its_block_or_begin_a_call(text, marks):
-    """In the predecessor's observations a command that printed the marks forged them."""
+    """In hermes-agent's observations a command that printed the marks forged them."""
     output = text + "".join(marks)
     written = ToolResult(True, output).to_xml()
     assert len(re.findall(r"</?(?:tool_response|tool_call|think|tools)\b", written)) == 2

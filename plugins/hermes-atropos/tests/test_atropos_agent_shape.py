@@ -1,4 +1,4 @@
-"""An environment written over the predecessor's AgentEnv, with its imports changed alone: process, serve, evaluate."""
+"""An environment written over hermes-agent's AgentEnv, with its imports changed alone: process, serve, evaluate."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def test_a_method_whose_tool_is_not_installed_answers_an_error_and_a_warni
         assert list(answer) == ["error"]
         assert answer["error"].startswith(f"Unknown tool: {name}. ")
         assert "pip install" not in answer["error"]
-        (warning,) = [line for line in caplog.messages if f"tool {name!r} cannot be had" in line]
+        (warning,) = [line for line in caplog.messages if f"tool {name!r} is not available" in line]
         assert f"pip install {package}" in warning
 
 
@@ -40,7 +40,7 @@ async def test_a_missing_tool_is_named_once_in_one_line(style, caplog):
         return [await do(*call) for call in [("web_search", "x"), ("call_tool", "web_search", {"query": "x"})] * 2]
 
     assert len(await played(use, style)) == 4
-    (warning,) = [line for line in caplog.messages if "cannot be had" in line]
+    (warning,) = [line for line in caplog.messages if "is not available" in line]
     assert "\n" not in warning
 
 
@@ -54,7 +54,7 @@ async def test_call_tool_leaves_out_what_a_tool_does_not_take(style, strangers, 
 
     assert (await played(use, style))["output"] == "out"
     assert given == {"command": "echo out", **strangers}
-    assert f"leaves out what tool 'terminal' does not take: {', '.join(sorted(strangers))}" in caplog.text
+    assert f"drops arguments that tool 'terminal' does not have: {', '.join(sorted(strangers))}" in caplog.text
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "called"])

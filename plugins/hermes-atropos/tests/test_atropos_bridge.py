@@ -344,7 +344,7 @@ async def test_a_task_from_elsewhere_that_calls_without_await_is_told_what_to_do
         await reward(compute)
 
 
-async def test_a_method_that_the_predecessor_had_not_must_be_awaited():
+async def test_a_method_that_hermes_agent_had_not_must_be_awaited():
     async def compute(item, result, ctx):
         return 1.0 if ctx.exists("solution.py") else 0.0
 
@@ -394,7 +394,7 @@ async def test_a_generator_used_outside_of_the_reward_waits_for_nobody():
         return 1.0
 
     await reward(compute)
-    with pytest.raises(VerifierError, match="has to be awaited"):
+    with pytest.raises(VerifierError, match="must be awaited"):
         next(kept[0])
 
 
@@ -425,7 +425,7 @@ async def test_stop_iteration_in_a_reward_is_an_error_and_no_result():
 
 
 async def test_two_hundred_rewards_wait_together_while_other_tasks_go_on():
-    """The predecessor blocked the loop in each call: 0 ticks of another task."""
+    """hermes-agent blocked the loop in each call: 0 ticks of another task."""
     gate, ticks = asyncio.Event(), []
     contexts = [Context(gate) for _ in range(200)]
 
@@ -445,5 +445,5 @@ async def test_two_hundred_rewards_wait_together_while_other_tasks_go_on():
 
 
 @pytest.mark.parametrize("name", sorted(CALLED))
-def test_every_method_of_the_predecessor_is_a_coroutine_function_of_ours(name):
+def test_every_method_of_hermes_agent_is_a_coroutine_function_of_ours(name):
     assert asyncio.iscoroutinefunction(getattr(RolloutContext, name))

@@ -1,4 +1,4 @@
-"""Rewards in the predecessor's style inside an environment: every method of its ToolContext, threads, bad shapes."""
+"""Rewards in hermes-agent's style inside an environment: every method of its ToolContext, threads, bad shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hermes_core.contracts.errors import UnavailableComponentError
 
 
 class FilesEnv(PuzzleEnv):
-    """The reward uses the methods of the predecessor's ToolContext as its environments did."""
+    """The reward uses the methods of hermes-agent's ToolContext as its environments did."""
 
     reward_needs_sandbox = True
 
@@ -42,7 +42,7 @@ class FilesEnv(PuzzleEnv):
         return 1.0
 
 
-async def test_every_file_method_of_the_predecessor_answers_with_its_keys(tmp_path):
+async def test_every_file_method_of_hermes_agent_answers_with_its_keys(tmp_path):
     (tmp_path / "up" / "deep").mkdir(parents=True)
     (tmp_path / "up" / "a.bin").write_bytes(bytes(range(256)))
     (tmp_path / "up" / "deep" / "b.txt").write_text("b")
@@ -94,7 +94,7 @@ async def test_a_reward_that_yields_is_told_that_a_number_was_wanted():
     await env.setup()
     outcome = await env.run_item(await env.get_next_item())
     await env.aclose()
-    assert "compute_reward returned async_generator, a number was wanted" in outcome.reward_failure.message
+    assert "expected compute_reward to return a number, got async_generator" in outcome.reward_failure.message
 
 
 async def test_tasks_that_evaluate_starts_call_a_context_by_task_id_without_await():

@@ -1,4 +1,4 @@
-"""The command line of an environment: the predecessor's flags and YAML, what wins, and what is refused."""
+"""The command line of an environment: hermes-agent's flags and YAML, what wins, and what is refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_config_init_is_what_holds_without_more():
 
 
 def test_the_file_wins_over_config_init_and_flags_over_both(tmp_path):
-    """The predecessor's YAML is taken as it is."""
+    """hermes-agent's YAML is taken as it is."""
     path = written(
         tmp_path,
         {
@@ -80,7 +80,7 @@ def test_a_flags_text_becomes_what_its_field_takes(words, field, value):
 def test_several_servers_come_from_the_file(tmp_path):
     path = written(tmp_path, {"openai": [{"base_url": "http://a/v1"}, {"base_url": "http://b/v1"}]})
     assert [s.base_url for s in parse(Env, ["serve", "--config", path]).servers] == ["http://a/v1", "http://b/v1"]
-    with pytest.raises(ConfigError, match="--openai flags steer one server"):
+    with pytest.raises(ConfigError, match="expected one server with --openai flags"):
         parse(Env, ["serve", "--config", path, "--openai.model_name", "m"])
 
 
@@ -99,8 +99,8 @@ def test_process_has_its_own_defaults_and_does_not_force_wandb():
         (["serve", "--openai.model_nam", "m"], "did you mean 'model_name'"),
         (["serve", "--emv.group_size", "4"], "did you mean 'env.group_size'"),
         (["serve", "group_size"], "unexpected argument 'group_size'"),
-        (["serve", "--env.group_size", "many"], "env.group_size: .*found 'many'"),
-        (["serve", "--slurm", "perhaps"], "slurm is true or false, found 'perhaps'"),
+        (["serve", "--env.group_size", "many"], "env.group_size: .*got 'many'"),
+        (["serve", "--slurm", "perhaps"], "expected true or false for slurm, got 'perhaps'"),
         (["serve", "--config", "/nowhere.yaml"], "/nowhere.yaml"),
     ],
 )
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_named_with_what_is_near(words, message):
         ({"environment": {}}, "unknown key 'environment'"),
         ({"env": {"max_agent_turn": 3}}, "did you mean 'max_agent_turns'"),
         ({"openai": {"base_ulr": "x"}}, "did you mean 'base_url'"),
-        ({"env": [1]}, "env is a mapping"),
+        ({"env": [1]}, "expected a mapping as env"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named_too(tmp_path, values, message):
@@ -141,7 +141,7 @@ def test_slurm_makes_a_server_of_every_port_of_the_inference_nodes():
     )
     assert [s.base_url for s in made] == [f"http://n{node}:{port}/v1" for node in (2, 3) for port in (9000, 9001)]
     assert {s.model_name for s in made} == {"m"}
-    with pytest.raises(ConfigError, match="SLURM_JOB_NODELIST is not set"):
+    with pytest.raises(ConfigError, match="got no SLURM_JOB_NODELIST"):
         server_list([server()], slurm=True, environ={})
 
 
@@ -181,7 +181,7 @@ def test_an_error_is_one_line_with_what_to_do(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(Env, ["serve", "--env.group_sise", "4"])
     assert stopped.value.code == 2
-    assert capsys.readouterr().err.startswith("puzzle: env has no key 'group_sise'")
+    assert capsys.readouterr().err.startswith("puzzle: env: unknown key 'group_sise'")
 
 
 def test_help_lists_every_field(capsys):

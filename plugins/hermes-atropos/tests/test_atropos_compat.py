@@ -290,7 +290,7 @@ async def test_17_groups_are_dropped_with_a_log_line_only_and_ours_have_a_reason
     assert await env.handle_send_to_api(dict(equal), do_send_to_api=False) is None
     assert refusal(equal, Limits(group_size=3)) == "all scores are 1"
     long = {**equal, "scores": [0.0, 1.0, 2.0], "tokens": [[1] * 9] * 3, "masks": [[1] * 9] * 3}
-    assert "9 tokens, the trainer takes fewer than 9" in refusal(long, Limits(group_size=3, max_token_len=9))
+    assert "fewer than 9 tokens, got 9" in refusal(long, Limits(group_size=3, max_token_len=9))
 
 
 def test_versions_transformers_answers_a_mapping_where_ids_are_wanted():

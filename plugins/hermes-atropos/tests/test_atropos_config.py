@@ -1,4 +1,4 @@
-"""The environments' configuration: the predecessor's names and defaults, clear refusals."""
+"""The environments' configuration: hermes-agent's names and defaults, clear refusals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_atropos import HermesAgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 
-PREDECESSOR = {
+HERMES_AGENT = {
     "enabled_toolsets": None,
     "disabled_toolsets": None,
     "distribution": None,
@@ -35,8 +35,8 @@ PREDECESSOR = {
 }
 
 
-@pytest.mark.parametrize(("field", "default"), PREDECESSOR.items())
-def test_a_field_of_the_predecessor_keeps_its_name_and_default(field, default):
+@pytest.mark.parametrize(("field", "default"), HERMES_AGENT.items())
+def test_a_field_of_hermes_agent_keeps_its_name_and_default(field, default):
     assert getattr(HermesAgentEnvConfig(), field) == default
 
 
@@ -46,7 +46,7 @@ def test_wandb_is_off_unless_asked_for():
 
 
 def test_an_unknown_key_names_the_nearest_known_one():
-    with pytest.raises(ConfigError, match=r"no key 'max_agent_turn'\n  → did you mean 'max_agent_turns'\?"):
+    with pytest.raises(ConfigError, match=r"unknown key 'max_agent_turn' in .*\n  → did you mean 'max_agent_turns'\?"):
         HermesAgentEnvConfig(max_agent_turn=3)
 
 

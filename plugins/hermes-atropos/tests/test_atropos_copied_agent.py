@@ -1,4 +1,4 @@
-"""A `collect_trajectory` copied from the predecessor's AgentEnv, with its executor and its agent."""
+"""A `collect_trajectory` copied from hermes-agent's AgentEnv, with its executor and its agent."""
 
 from __future__ import annotations
 

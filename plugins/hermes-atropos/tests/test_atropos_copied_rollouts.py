@@ -1,4 +1,4 @@
-"""A `collect_trajectory` copied from the predecessor: its reward, its tokens, and what a trainer may have of them."""
+"""A `collect_trajectory` copied from hermes-agent: its reward, its tokens, and what a trainer may have of them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_its_group_has_one_draw_of_tools(folder, tmp_path):
     assert "terminal" in env.groups_with_tools[0]
 
 
-async def test_its_own_groups_may_keep_their_draw_where_the_predecessor_did(folder, tmp_path):
+async def test_its_own_groups_may_keep_their_draw_where_hermes_agent_did(folder, tmp_path):
     class OwnGroups(WrittenRolloutsEnv):
         async def collect_trajectories(self, item):
             self._current_group_tools = self._resolve_tools_for_group()
@@ -191,10 +191,10 @@ async def collected(item, model=None):
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        ({**GOOD, "scores": math.nan}, "an item's score is nan"),
-        ({**GOOD, "scores": None}, "an item has no 'scores'"),
-        ({**GOOD, "masks": [2]}, "an item has 1 masks for 2 tokens"),
-        ({"tokens": [1], "scores": 1.0}, "an item has no 'masks'"),
+        ({**GOOD, "scores": math.nan}, "as an item's score, got nan"),
+        ({**GOOD, "scores": None}, "expected an item with 'scores'"),
+        ({**GOOD, "masks": [2]}, "expected one mask for each of 2 tokens, got 1"),
+        ({"tokens": [1], "scores": 1.0}, "expected an item with 'masks'"),
     ],
 )
 async def test_an_own_item_that_is_no_scored_sequence_costs_its_place_with_the_reason(item, reason):
@@ -214,8 +214,8 @@ async def test_an_own_item_may_be_made_of_another_librarys_numbers():
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("scores", [0.0, math.nan], "a score is no finite number"),
-        ("scores", [0.0, None], "a score is no finite number"),
+        ("scores", [0.0, math.nan], "a score is not a finite number"),
+        ("scores", [0.0, None], "a score is not a finite number"),
         ("masks", [[-100, 2], [3]], "masks and tokens differ in length"),
     ],
 )

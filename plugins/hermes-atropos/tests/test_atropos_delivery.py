@@ -163,7 +163,7 @@ async def test_an_environment_that_found_no_place_leaves_all_the_same():
     gone = []
     api.disconnect = lambda env_id: _noted(gone, env_id)
     made = Delivery(config(group_size=5, api_patience=5), api)
-    with pytest.raises(ConfigError, match="no group would fit"):
+    with pytest.raises(ConfigError, match="expected a group_size of at most"):
         await made.join()
     await made.leave()
     assert gone == [0]

@@ -74,7 +74,7 @@ async def test_an_own_rollout_may_return_none_or_raise_and_costs_its_place_only(
     group, _ = await group_of(env)
     assert len(group["tokens"]) == 2
     reasons = {entry.reason for entry in env.ledger.entries if entry.end == "errored"}
-    assert reasons == {"collect_trajectory gave nothing", "KeyError: 'oops'"}
+    assert reasons == {"collect_trajectory returned nothing", "KeyError: 'oops'"}
 
 
 async def test_own_groups_have_lines_in_the_ledger_too(tmp_path):
@@ -115,7 +115,7 @@ async def test_a_reward_in_either_style_is_called(tmp_path):
     assert (await group_of(environment(TokenDouble(), kind=Async)))[0]["scores"] == [0.75, 0.75]
 
 
-async def test_a_reward_sees_what_the_predecessors_saw(tmp_path):
+async def test_a_reward_sees_what_hermes_agents_saw(tmp_path):
     seen = []
 
     class Seeing(PuzzleEnv):
@@ -135,7 +135,7 @@ async def test_a_reward_sees_what_the_predecessors_saw(tmp_path):
 
 
 async def test_a_reward_that_fails_is_no_reward_and_never_zero():
-    """Predecessor 2.1 #8."""
+    """hermes-agent's defect 2.1 #8."""
 
     class Failing(PuzzleEnv):
         async def compute_reward(self, item, result, ctx):
@@ -173,7 +173,7 @@ async def test_an_error_that_would_hit_every_rollout_is_raised_and_every_line_cl
 
 
 async def test_a_rollout_outside_of_a_group_has_its_split_and_enters_no_table():
-    """Predecessor 2.1 #15: evaluation wrote into the buffers of the training."""
+    """hermes-agent's defect 2.1 #15: evaluation wrote into the buffers of the training."""
     env = environment(TokenDouble(lambda _: calls("no_such_tool")), max_agent_turns=1)
     await env.setup()
     outcome = await env.run_item(env.puzzles[0])
@@ -254,7 +254,7 @@ async def test_a_prompt_of_another_type_fails_its_group_with_a_hint(caplog):
     env = environment(TokenDouble(), kind=Odd, total_steps=1)
     with caplog.at_level(logging.ERROR):
         await env.process_manager()
-    assert "format_prompt returned int, a text was wanted" in caplog.text
+    assert "expected format_prompt to return text or messages, got int" in caplog.text
 
 
 def test_a_conversation_is_shown_with_calls_results_and_reasoning():
@@ -301,7 +301,7 @@ class FakeWandb(types.ModuleType):
         return table
 
 
-async def test_wandb_gets_the_predecessors_keys_when_it_is_on(monkeypatch):
+async def test_wandb_gets_hermes_agents_keys_when_it_is_on(monkeypatch):
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     monkeypatch.setattr(compat._base, "wandb", fake)

@@ -190,8 +190,8 @@ BASE: dict[str, list[Any]] = {
         Changes({"top_k": 7}, named("top_k"), "sglang"),
         Changes({"top_k": 7}, named("top_k"), "atropos"),
         Refused({"guided_json": {}}, "'guided_json'\n.*write structured_outputs: {json: SCHEMA}", "vllm"),
-        Refused({"provider": {}}, "the protocol vllm can carry .*'provider'\n.*it carries", "vllm"),
-        Refused({"provider": {}}, "the protocol sglang can carry .*'provider'\n.*it carries", "sglang"),
+        Refused({"provider": {}}, "the protocol vllm supports, got 'provider'\n.*it supports", "vllm"),
+        Refused({"provider": {}}, "the protocol sglang supports, got 'provider'\n.*it supports", "sglang"),
     ],
     "default_result_size_chars": [Changes(100, lambda seen: seen.answers, beside=LONG)],
     "turn_budget_chars": [Changes(4000, lambda seen: seen.answers, beside=LONG)],
@@ -201,12 +201,12 @@ BASE: dict[str, list[Any]] = {
     "sampling": [
         Changes({"top_p": 0.5}, named("top_p")),
         Changes({"top_p": 0.5}, named("top_p"), "vllm"),
-        Refused({"provider": {}}, "'provider'\n.*it carries", "atropos"),
+        Refused({"provider": {}}, "'provider'\n.*it supports", "atropos"),
     ],
     "generate_protocol": [Changes("sglang", error, "vllm")],
     "tool_call_parser_options": [
         Changes({"loud": True}, error, "vllm", {"tool_call_parser": "shouting"}),
-        Refused({"loud": True}, "tool_call_parser_options is set, and no tool_call_parser", "vllm"),
+        Refused({"loud": True}, "expected tool_call_parser with tool_call_parser_options", "vllm"),
     ],
     "chat_template_kwargs": [
         Changes({"thinking": True}, named("chat_template_kwargs")),
@@ -261,7 +261,7 @@ AGENT: dict[str, list[Any]] = {
     **{name: [ShownBy("agent_fields", "test_a_field_of_a_slot_pool_is_an_option_of_its_backend")] for name in OWNERS},
     "max_agent_turns": [Refused(3, "set agent_max_steps")],
     "terminal_backend": [Refused("docker", "set tool_pool_mode")],
-    "tool_call_parser": [Refused("hermes", "it reads <tool_call> itself")],
+    "tool_call_parser": [Refused("hermes", "which parses <tool_call> itself")],
     "tool_pool_mode": [Changes("telling", reasons)],
     "allow_network": [ISOLATION],
     "require_sandbox": [ISOLATION],
@@ -278,8 +278,8 @@ AGENT: dict[str, list[Any]] = {
     "tool_server_token": [SERVED, Refused("t", "set tool_server_url")],
     "tool_executor_url": [ShownBy("agent_fields", "test_what_an_executor_decides_is_not_taken_and_ignored")],
     "tool_executor_token": [Refused("t", "set tool_executor_url")],
-    "tool_call_parser_options": [Refused({"loud": True}, "tool_call_parser_options is set, and no tool_call_parser")],
-    "prompt_field": [Refused("other", "an AgentEnv has no prompt_field\n.*build_task")],
+    "tool_call_parser_options": [Refused({"loud": True}, "expected tool_call_parser with tool_call_parser_options")],
+    "prompt_field": [Refused("other", "expected a field of AgentEnv, got prompt_field\n.*build_task")],
     "max_attempts": [
         Changes(1, lambda seen: len(seen.ledger), beside={"policy": {"max_turns": "drop"}, "agent_max_steps": 1})
     ],

@@ -90,7 +90,7 @@ async def test_a_distribution_of_which_nothing_is_installed_is_an_error_at_once(
 
 
 async def test_concurrent_groups_keep_their_own_tools():
-    """Predecessor 2.1 #1: with four groups at a time all used the tools of the last one."""
+    """hermes-agent's defect 2.1 #1: with four groups at a time all used the tools of the last one."""
     model = TokenDouble()
     env = environment(model, distribution="development")
     await env.setup()
@@ -325,9 +325,7 @@ async def test_min_group_size_rejects_what_shrank_too_much():
     assert group is None
     summary = env.ledger.summary()
     assert (summary["errored"], summary["rejected"], summary["open"]) == (2, 2, 0)
-    assert "2 of 4 rollouts were scored, at least 3 were wanted" in {
-        e.reason.partition(":")[0] for e in env.ledger.entries
-    }
+    assert "expected at least 3 scored rollouts, got 2 of 4" in {e.reason.partition(":")[0] for e in env.ledger.entries}
 
 
 async def test_a_group_is_rejected_for_one_failure_where_the_config_says_so():
@@ -393,7 +391,7 @@ async def test_a_server_is_asked_no_more_at_one_time_than_its_config_says(field,
 
 def test_an_openai_server_is_spoken_to_by_the_plain_chat_client():
     env = PuzzleEnv(PuzzleEnv.config_init()[0], [server()])
-    assert isinstance(env._workshop.fleet.lanes[0].client, OpenAIChatClient)
+    assert isinstance(env._workshop.model_pool.lanes[0].client, OpenAIChatClient)
     assert env._use_managed_server() is False
 
 

@@ -85,12 +85,12 @@ def test_a_trained_token_without_a_logprob_is_never_given_a_made_up_one():
 def test_logprobs_on_some_sequences_only_are_an_error_that_names_the_rollout():
     with_them = exact_items(outcome(sample()))
     without = exact_items(outcome(sample(logprobs=(None, None, None)), rollout_id="r2"))
-    with pytest.raises(GroupError, match=r"inference_logprobs is there for some(.|\n)*rollout r2"):
+    with pytest.raises(GroupError, match=r"inference_logprobs for all sequences(.|\n)*rollout r2"):
         group_of(with_them + without, group_size=2)
 
 
 def test_a_field_with_another_length_than_the_tokens_is_an_error():
-    with pytest.raises(GroupError, match="advantages has 1 entries for 2 tokens"):
+    with pytest.raises(GroupError, match="one entry of advantages for each of 2 tokens, got 1"):
         group_of(items(1.0, advantages=[1.0]), group_size=1)
 
 
@@ -111,7 +111,7 @@ def test_group_level_fields_of_the_items_are_joined():
     ("scores", "limits", "reason"),
     [
         ((1.0, 1.0), Limits(group_size=2), "all scores are 1"),
-        ((0.0, 1.0), Limits(group_size=2, max_token_len=2), "a sequence has 2 tokens, the trainer takes fewer than 2"),
+        ((0.0, 1.0), Limits(group_size=2, max_token_len=2), "expected sequences of fewer than 2 tokens, got 2"),
         ((0.0, 1.0), Limits(group_size=2, max_token_len=3), None),
         ((1.0, 1.0), Limits(group_size=2, distinct_scores=False), None),
         ((), Limits(group_size=2), "no scored rollout is left"),

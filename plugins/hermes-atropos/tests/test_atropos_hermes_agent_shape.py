@@ -1,4 +1,4 @@
-"""An environment written for the predecessor, imports changed and nothing else: process, serve, evaluate."""
+"""An environment written for hermes-agent, imports changed and nothing else: process, serve, evaluate."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_serve_sends_a_trainer_what_was_sampled(tmp_path):
     assert env.ledger.summary()["open"] == 0
 
 
-async def test_metrics_for_items_have_the_predecessors_names(chat):
+async def test_metrics_for_items_have_hermes_agents_names(chat):
     env = environment("--openai.base_url", chat.url, command="evaluate")
     await env.setup()
     items = [{**TASKS[0], "category": "easy"}, {**TASKS[1], "category": "hard", "content": "eight"}]

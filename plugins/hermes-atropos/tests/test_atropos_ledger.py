@@ -36,7 +36,7 @@ def test_an_end_without_a_beginning_is_an_error():
 def test_a_second_beginning_is_an_error():
     ledger = Ledger()
     ledger.begin("r1", group_id="g")
-    with pytest.raises(HermesError, match="has a line for rollout r1 already"):
+    with pytest.raises(HermesError, match="already has a line for rollout r1"):
         ledger.begin("r1", group_id="g")
 
 

@@ -207,7 +207,7 @@ async def test_own_code_asks_through_self_server_and_gets_objects(folder, tmp_pa
 
 
 async def test_own_code_gets_exact_tokens_from_a_managed_server(folder, tmp_path):
-    """Peers 4, 8: the predecessor's call was a TypeError on bare atroposlib."""
+    """Peers 4, 8: hermes-agent's call was a TypeError on bare atroposlib."""
     async with serving_tokens(TokenServer("vllm", writer(folder, "one<|im_end|>", "two<|im_end|>"))) as served:
         env = env_for(served.url, folder, tmp_path, server_type="vllm")
         messages = [{"role": "user", "content": "x"}]

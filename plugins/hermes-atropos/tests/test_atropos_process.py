@@ -198,6 +198,6 @@ async def test_the_default_items_are_the_datasets(tmp_path):
         assert lines(out)[0]["messages"][0][0]["content"] == prompt
         assert lines(out)[0]["scores"] == [4.0, 4.0]
     env = environment(TokenDouble(), kind=Default, dataset_name=str(data), prompt_field="question")
-    with pytest.raises(ConfigError, match="no field 'question', found: q, split"):
+    with pytest.raises(ConfigError, match="the field 'question', got: q, split"):
         await env.process_manager()
     assert Path(path).exists() is False

@@ -64,10 +64,10 @@ def output(tmp_path, capsys):
 
 def test_a_finished_output_says_so_and_plays_nothing(output):
     code, said = output.process()
-    assert (code, f"{output.path}: 2 groups written, 0 left out, 0 before" in said) == (0, True)
+    assert (code, f"{output.path}: 2 groups written, 0 failed, 0 from before" in said) == (0, True)
     files = output.files()
     code, said = output.process()
-    assert f"{output.path} is finished: it has 2 groups, nothing was played" in said
+    assert f"{output.path} is complete with 2 groups, nothing was run" in said
     assert (code, output.asked(), output.models[-1].checked) == (0, 0, 0)
     assert output.files() == files
 
@@ -77,14 +77,14 @@ def test_groups_that_failed_are_not_played_again_either(output):
     output.process(ensure_scores_are_not_same=True, total_steps=3)
     assert Counter(line["end"] for line in lines(output.ledger)) == {"rejected": 6}
     _, said = output.process(ensure_scores_are_not_same=True, total_steps=3)
-    assert "is finished: it has 0 groups" in said
+    assert "is complete with 0 groups" in said
     assert len(lines(output.ledger)) == 6
 
 
 def test_more_groups_are_added_to_a_finished_output(output):
     output.process()
     _, said = output.process(total_steps=5)
-    assert f"{output.path}: 3 groups written, 0 left out, 2 before" in said
+    assert f"{output.path}: 3 groups written, 0 failed, 2 from before" in said
     assert output.tasks() == ["p0", "p1", "p2", "p3", "p4"]
     assert len({line["rollout_id"] for line in lines(output.ledger)}) == len(lines(output.ledger)) == 10
 
@@ -97,7 +97,7 @@ def test_other_settings_than_at_first_are_refused_with_what_differs(output):
     assert "group_size (2 then, 3 now)" in said
     assert "agent_temperature (1.0 then, 0.5 now)" in said
     assert "models (['openai m'] then, ['openai other'] now)" in said
-    assert "name another file: --env.data_path_to_save_groups FILE" in said
+    assert "give another file: --env.data_path_to_save_groups FILE" in said
     assert output.files() == files
 
 
@@ -142,14 +142,14 @@ def test_groups_taken_out_of_the_file_are_an_error_and_not_played_in_silence(out
     output.process()
     output.path.unlink()
     code, said = output.process()
-    assert (code, "remove g.jsonl.progress to begin anew" in said) == (2, True)
+    assert (code, "remove g.jsonl.progress to start again" in said) == (2, True)
 
 
 def test_records_that_cannot_be_read_are_an_error(output):
     output.process()
     output.progress.write_text("{}\n{}\n")
     code, said = output.process()
-    assert (code, "g.jsonl.progress does not say what has been played" in said) == (2, True)
+    assert (code, "g.jsonl.progress is not a valid progress file" in said) == (2, True)
 
 
 def test_every_cut_of_every_file_is_repaired(output):
@@ -203,7 +203,7 @@ def test_items_that_were_to_be_played_later_are_not_lost(output):
     output.answer = right
     assert output.process(total_steps=1, max_concurrent_groups=1)[0] == 0
     assert output.tasks() == ["p0", "p10", "p11"]
-    assert "is finished: it has 3 groups" in output.process(total_steps=1, max_concurrent_groups=1)[1]
+    assert "is complete with 3 groups" in output.process(total_steps=1, max_concurrent_groups=1)[1]
 
 
 def test_several_groups_of_one_item_are_written_together(output):

@@ -1,4 +1,4 @@
-"""A group that failed by no fault of its own is played again by the same `process`; a dead server ends it."""
+"""A group that failed for outside reasons is repeated by the same `process`; a dead server ends it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Stumbling(PuzzleEnv):
 
 async def test_a_group_that_the_server_failed_is_played_again_under_other_ids(tmp_path):
     counts = await play(tmp_path, down_for_p1, total_steps=3)
-    assert "2 groups written, 1 left out, 0 before; 1 failed group is played again by the same command" in (
+    assert "2 groups written, 1 failed, 0 from before; 1 failed group is repeated by the same command" in (
         _summary_line(counts)
     )
     counts = await play(tmp_path, total_steps=3)
@@ -73,7 +73,7 @@ async def test_a_group_that_the_server_failed_is_played_again_under_other_ids(tm
     ledger = lines(tmp_path / "ledger.jsonl")
     assert len({line["rollout_id"] for line in ledger}) == len(ledger)
     assert Counter(line["end"] for line in ledger) == {"sent": 6, "errored": 6}
-    assert "is finished: it has 3 groups" in _summary_line(await play(tmp_path, total_steps=3))
+    assert "is complete with 3 groups" in _summary_line(await play(tmp_path, total_steps=3))
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ async def test_a_group_that_was_played_and_rejected_is_done(tmp_path):
 
 @pytest.mark.parametrize("concurrent", [1, 3, 64])
 async def test_a_server_that_answers_no_more_ends_it_and_costs_no_item(tmp_path, concurrent):
-    with pytest.raises(UserError, match=r"answered in none of the last \d+ groups: connection refused") as raised:
+    with pytest.raises(UserError, match=r"gave no answer in the last \d+ groups: connection refused") as raised:
         await play(tmp_path, down, total_steps=12, max_concurrent_groups=concurrent)
-    assert "give the same command again" in raised.value.hint
+    assert "rerun the same command" in raised.value.hint
     await play(tmp_path, total_steps=12)
     assert sorted(tasks(tmp_path)) == sorted(f"p{n}" for n in range(12))
 

@@ -56,7 +56,7 @@ def shuffled(seed):
 
 async def test_items_in_another_order_than_at_first_are_refused(tmp_path):
     await play(tmp_path, shuffled(1), total_steps=5)
-    with pytest.raises(OutputError, match=r"was begun with other items: item 0 .*\n.*shuffle with a fixed seed"):
+    with pytest.raises(OutputError, match=r"was started with other items: item 0 .*\n.*shuffle with a fixed seed"):
         await play(tmp_path, shuffled(2), total_steps=9)
     await play(tmp_path, shuffled(1), total_steps=9)
     assert len(set(tasks(tmp_path))) == 9

@@ -67,7 +67,7 @@ async def test_a_ledger_in_a_file_of_the_groups_is_refused(tmp_path, name, is_re
     if is_resumed:
         await process(tmp_path, total_steps=1)
     before = (tmp_path / "g.jsonl").read_bytes() if is_resumed else b""
-    with pytest.raises(OutputError, match=r"is a file of the groups in .*\n.*--env.ledger_path FILE"):
+    with pytest.raises(OutputError, match=r"which belongs to the groups in .*\n.*--env.ledger_path FILE"):
         await process(tmp_path, ledger_path=str(tmp_path / name.format(tmp_path.name)))
     assert not is_resumed or (tmp_path / "g.jsonl").read_bytes() == before
 
@@ -76,7 +76,7 @@ async def test_what_is_said_of_beginning_anew_is_true(tmp_path):
     await process(tmp_path)
     path = tmp_path / "g.jsonl"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(OutputError, match=r"remove g.jsonl and g.jsonl.progress to begin anew"):
+    with pytest.raises(OutputError, match=r"remove g.jsonl and g.jsonl.progress to start again"):
         await process(tmp_path)
     path.unlink()
     (tmp_path / "g.jsonl.progress").unlink()
@@ -104,6 +104,6 @@ async def test_an_environment_is_processed_once(tmp_path):
     env = environment(TokenDouble(right), kind=PuzzleEnv, data_path_to_save_groups=str(tmp_path / "g.jsonl"))
     await env.process_manager()
     files = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
-    with pytest.raises(ConfigError, match=r"process_manager\(\) was called before on this PuzzleEnv"):
+    with pytest.raises(ConfigError, match=r"process_manager\(\) was already called on this PuzzleEnv"):
         await env.process_manager()
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == files

@@ -62,7 +62,7 @@ async def test_what_does_not_decide_what_a_group_is_may_change(tmp_path, field):
 def test_what_decides_what_a_group_is_must_not_change(tmp_path, field):
     begun = config().model_dump(mode="json")
     changed = config(**{field: MUST_NOT[field]}).model_dump(mode="json")
-    with pytest.raises(OutputError, match=rf"begun with other settings: {field} \("):
+    with pytest.raises(OutputError, match=rf"started with other settings: {field} \("):
         compare(tmp_path / "g.jsonl", begun, changed)
 
 
@@ -89,8 +89,8 @@ async def test_a_change_of_an_authors_own_field_is_a_warning_that_names_it(tmp_p
     await play(tmp_path / "g.jsonl", total_steps=1, run_name="a")
     with caplog.at_level(logging.WARNING):
         await play(tmp_path / "g.jsonl", run_name="b")
-    said = [record.getMessage() for record in caplog.records if "was begun with another" in record.getMessage()]
-    assert said == [f"{tmp_path / 'g.jsonl'} was begun with another run_name: it goes on with the new value"]
+    said = [record.getMessage() for record in caplog.records if "was started with another" in record.getMessage()]
+    assert said == [f"{tmp_path / 'g.jsonl'} was started with another run_name: continuing with the new value"]
 
 
 @pytest.mark.parametrize("field", ["allow_constrained", "logprobs_mode", "agent_temperature"])

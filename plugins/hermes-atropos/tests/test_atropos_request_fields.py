@@ -71,7 +71,7 @@ async def test_extra_body_is_sent_where_the_protocol_carries_it(folders, protoco
 @pytest.mark.parametrize("protocol", BY_PROTOCOL)
 @pytest.mark.parametrize("field", ["extra_body", "sampling"])
 async def test_a_field_without_a_place_is_refused_before_anything_is_sampled(folders, protocol, field):
-    with pytest.raises(ConfigError, match=r"found 'provider'\n.*it carries .*top_p.*servers of type openai") as caught:
+    with pytest.raises(ConfigError, match=r"got 'provider'\n.*it supports .*top_p.*servers of type openai") as caught:
         await asked(folders["none"], protocol, **{field: {"provider": {"order": ["a"]}}})
     assert f"the protocol {'vllm' if protocol == 'atropos' else protocol}" in str(caught.value)
 
@@ -124,7 +124,7 @@ async def test_reasoning_is_switched_by_the_templates_own_variables(folders, tem
             "thinking",
             "vllm",
             {"thinking_mode": True, "chat_template_kwargs": {"thinking": False}},
-            "chat_template_kwargs.thinking is False, thinking_mode and its like want True",
+            "expected chat_template_kwargs.thinking True as in the reasoning settings, got False",
         ),
     ],
 )
@@ -146,7 +146,7 @@ async def test_a_thinking_prompt_stands_before_the_system_prompt_and_will_do_for
 def test_an_effort_without_a_place_in_a_template_that_thinks_is_said(folders, caplog):
     fields = {"reasoning_effort": "high", "tokenizer_name": str(folders["enable_thinking"])}
     PuzzleEnv(config(**fields), [server(server_type="vllm")])
-    assert "reasoning_effort 'high' only means thinking" in caplog.text
+    assert "reasoning_effort 'high' only switches thinking on" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_effort_without_a_place_in_a_template_that_thinks_is_said(folders, ca
     ],
 )
 def test_a_constraint_as_chat_servers_take_it_is_refused_with_the_form_to_write(folders, protocol, name, form):
-    with pytest.raises(ConfigError, match=f"found '{name}'\n.*write {form}"):
+    with pytest.raises(ConfigError, match=f"got '{name}'\n.*write {form}"):
         PuzzleEnv(
             config(tokenizer_name=str(folders["none"]), extra_body={name: "x"}),
             [server(server_type=BY_PROTOCOL[protocol])],
@@ -196,7 +196,7 @@ OPENROUTER, OPENAI = "http://127.0.0.1:9/v1", "https://api.openai.com/v1"
             {"reasoning_effort": "low"},
             "reasoning_effort takes priority",
         ),
-        ({"max_reasoning_tokens": 2048}, OPENAI, {"reasoning_effort": "medium"}, "api.openai.com takes none"),
+        ({"max_reasoning_tokens": 2048}, OPENAI, {"reasoning_effort": "medium"}, "api.openai.com does not support it"),
     ],
 )
 def test_what_a_chat_server_is_sent_of_two_wishes_is_what_atroposlib_sends(fields, url, body, warning, caplog):

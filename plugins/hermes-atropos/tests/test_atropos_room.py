@@ -89,7 +89,7 @@ async def test_no_item_now_is_asked_for_again(env, caplog):
         await serving._admit(1)
     await asyncio.gather(*serving._groups)
     assert played == [{"id": "late", "question": "1+1?"}]
-    assert caplog.text.count("get_next_item has no item") == 1
+    assert caplog.text.count("get_next_item returned no item") == 1
 
 
 async def _noted(played, item):

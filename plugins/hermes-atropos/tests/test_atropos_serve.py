@@ -233,7 +233,7 @@ async def test_what_the_api_refuses_is_recorded_with_its_answer(trainer):
 
 
 async def test_phase_one_is_not_served(trainer):
-    with pytest.raises(ConfigError, match=r"serve wants token ids(.|\n)*server_type: vllm"):
+    with pytest.raises(ConfigError, match=r"token ids and logprobs for serve(.|\n)*server_type: vllm"):
         await served(ChatDouble(), trainer).env_manager()
 
 
@@ -254,7 +254,7 @@ async def test_what_is_not_trainable_is_never_sent_and_soon_ends_the_service(tra
 
 async def test_a_trainer_that_is_not_there_is_one_clear_message(trainer):
     env = served(varied(), trainer, api_patience=0.1)
-    with pytest.raises(UserError, match=r"is there, its trainer has not begun(.|\n)*start the trainer"):
+    with pytest.raises(UserError, match=r"runs, but its trainer has not started(.|\n)*start the trainer"):
         await env.env_manager()
 
 
@@ -266,7 +266,7 @@ async def test_an_api_that_is_not_there_is_one_clear_message(trainer):
 
 async def test_a_group_that_fits_in_no_batch_is_refused_at_once(trainer):
     await trainer.register(batch_size=2)
-    with pytest.raises(ConfigError, match="group_size is 4, the trainer's batch_size 2"):
+    with pytest.raises(ConfigError, match="the trainer's batch_size 2, got 4"):
         await served(varied(), trainer, group_size=4).env_manager()
 
 

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_atropos.groups.resizable_semaphore import Slots
+from hermes_atropos.groups.resizable_semaphore import ResizableSemaphore
 
 
 class Users:
@@ -41,7 +41,7 @@ async def settle():
 
 
 async def test_those_who_wait_get_in_in_the_order_they_came():
-    users = Users(Slots(1))
+    users = Users(ResizableSemaphore(1))
     for name in "abc":
         await users.come(name)
     assert users.inside == ["a"]
@@ -53,7 +53,7 @@ async def test_those_who_wait_get_in_in_the_order_they_came():
 
 
 async def test_a_smaller_limit_takes_nothing_away_and_a_larger_one_lets_in():
-    users = Users(Slots(2))
+    users = Users(ResizableSemaphore(2))
     for name in "abc":
         await users.come(name)
     users.slots.resize(1)
@@ -67,7 +67,7 @@ async def test_a_smaller_limit_takes_nothing_away_and_a_larger_one_lets_in():
 
 
 async def test_a_turn_that_comes_with_a_cancellation_is_handed_on():
-    users = Users(Slots(1))
+    users = Users(ResizableSemaphore(1))
     for name in "abc":
         await users.come(name)
     users.tasks["a"].cancel()
@@ -82,7 +82,7 @@ async def test_a_turn_that_comes_with_a_cancellation_is_handed_on():
 @given(st.lists(st.tuples(st.sampled_from(["come", "go", "resize"]), st.integers(0, 5)), max_size=30))
 def test_never_more_than_the_limit_begin_and_nobody_waits_beside_a_free_slot(steps):
     async def play():
-        slots = Slots(2)
+        slots = ResizableSemaphore(2)
         users, limit = Users(slots), 2
         for number, (step, value) in enumerate(steps):
             before = len(users.inside)

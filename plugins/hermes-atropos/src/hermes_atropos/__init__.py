@@ -1,4 +1,4 @@
-"""Environments for an Atropos trainer; atroposlib is imported when a name below is first used.
+"""Environments for an Atropos trainer; atroposlib is imported on first use of a name below.
 
 ATROPOS.md, beside the package's README, maps hermes-agent's modules to these.
 """

@@ -1,4 +1,4 @@
-"""`HermesAgentBaseEnv`: what an author of an environment subclasses."""
+"""`HermesAgentBaseEnv`: the base class for environments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hermes_core.contracts.errors import ConfigError
 
 
 class HermesAgentBaseEnv(Environment):
-    """An environment whose rollouts are agentic: the model calls tools in a sandbox, a reward judges what it did.
+    """An environment with agentic rollouts: the model calls tools in a sandbox, and a reward scores the result.
 
-    Phase 1 (servers of type openai): the server parses tool calls; what is made is for SFT, tests and evaluation, and
-    never sent to a trainer. Phase 2 (vllm, sglang): token ids and logprobs exactly as they were sampled.
+    Phase 1 (servers of type openai): the server parses tool calls; the data are for SFT, tests and evaluation, and
+    never sent to a trainer. Phase 2 (vllm, sglang): token ids and logprobs exactly as sampled.
 
-    A subclass writes `compute_reward` and `evaluate`, and, where its items do not come from `dataset_name`, `setup`,
-    `get_next_item` and `format_prompt`. Everything live belongs to this object; two environments share nothing.
+    A subclass writes `compute_reward` and `evaluate`, and, if its items do not come from `dataset_name`, `setup`,
+    `get_next_item` and `format_prompt`. All state belongs to this object; two environments share nothing.
     """
 
     _is_processed = False
@@ -26,23 +26,23 @@ class HermesAgentBaseEnv(Environment):
         return getattr(type(self), method) is not getattr(HermesAgentBaseEnv, method)
 
     async def env_manager(self) -> None:
-        """Serve a trainer until it has had all its steps."""
+        """Serve a trainer until all its steps are done."""
         from hermes_atropos.trainer.serving import Serving
 
         with mark_own(self.server.own):
             await Serving(self).run()
 
     async def process_manager(self) -> Mapping[str, Any]:
-        """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`; returns the counts.
+        """Run `total_steps` groups concurrently, write them to `data_path_to_save_groups`, and return the counts.
 
-        Goes on where an earlier process ended or was killed, if the file is there with its `.progress` beside it.
+        Continues an earlier process that ended or was killed, if the file exists with its `.progress` beside it.
         """
         from hermes_atropos.trainer.processing import process
 
         if self._is_processed:
             raise ConfigError(
-                f"process_manager() was called before on this {type(self).__name__}",
-                hint="make a new environment for each call: what is live of this one is closed at the end",
+                f"process_manager() was already called on this {type(self).__name__}",
+                hint="create a new environment for each call: this one is closed at the end",
             )
         self._is_processed = True
         with mark_own(self.server.own):

@@ -1,4 +1,4 @@
-"""The command line of an environment: `serve`, `process` and `evaluate`, with the predecessor's flags and YAML.
+"""The command line of an environment: `serve`, `process` and `evaluate`, with hermes-agent's flags and YAML.
 
 `--config x.yaml` has the sections `env:` and `openai:` and the keys `slurm` and `testing`; a flag `--env.k v` or
 `--openai.k v` wins over it, and both win over `config_init()`.
@@ -27,13 +27,13 @@ from hermes_runner import load_config
 COMMANDS: Final = ("serve", "process", "evaluate")
 _SECTIONS: Final = ("env", "openai", "slurm", "testing")
 _IGNORED: Final = frozenset({"max_n_completions", "proxy_url", "server"})
-"""Keys of old files that steer parts of atroposlib which are not used here."""
+"""Keys of old files for parts of atroposlib that are not used here."""
 _SWITCHES: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What a command line and its file come to."""
+    """The combined settings of a command line and its config file."""
 
     command: str
     env: Any
@@ -43,7 +43,7 @@ class Invocation:
 
 
 def main(cls: type[Environment], arguments: Sequence[str] | None = None) -> None:
-    """Run a command line; exits with 2 when the user must change something, 1 when something else went wrong."""
+    """Run a command line; exit with 2 for an error that the user must fix, 1 for any other error."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in {"-h", "--help"}:
         sys.stdout.write(_help(cls))
@@ -59,7 +59,7 @@ def main(cls: type[Environment], arguments: Sequence[str] | None = None) -> None
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
-    """Let what others end it with do what Ctrl-C does: with every rollout cleaned up."""
+    """Handle termination signals like Ctrl-C, with every rollout cleaned up."""
     task = asyncio.current_task()
     assert task is not None
     for number in end_signals():
@@ -68,7 +68,7 @@ async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def run(cls: type[Environment], invocation: Invocation) -> None:
-    """Make the environment and do what was asked."""
+    """Create the environment and run the command."""
     env = cls(invocation.env, invocation.servers, slurm=invocation.slurm, testing=invocation.testing)
     sys.stdout.write(f"{render_config(invocation)}\n")
     if invocation.command == "serve":
@@ -76,7 +76,7 @@ async def run(cls: type[Environment], invocation: Invocation) -> None:
     elif invocation.command == "process":
         env.process_mode = True
         counts = await env.process_manager()
-        if counts is not None:  # as an author's own may return
+        if counts is not None:  # an author's own method may return None
             sys.stdout.write(f"{_summary_line(counts)}\n")
     else:
         await asyncio.to_thread(_save_config, invocation)
@@ -84,10 +84,10 @@ async def run(cls: type[Environment], invocation: Invocation) -> None:
 
 
 def parse(cls: type[Environment], argv: Sequence[str]) -> Invocation:
-    """Read a command line; raises `ConfigError` that names what is wrong and the nearest known word."""
+    """Parse a command line; raise `ConfigError` with the wrong word and the nearest known one."""
     command, *rest = argv
     if command not in COMMANDS:
-        raise ConfigError(f"there is no command {command!r}", hint=nearest(command, COMMANDS))
+        raise ConfigError(f"unknown command {command!r}", hint=nearest(command, COMMANDS))
     flags = _flags(rest)
     path = flags.pop("config", None)
     file = {} if path is None else load_config(Path(str(path)))
@@ -106,7 +106,7 @@ def parse(cls: type[Environment], argv: Sequence[str]) -> Invocation:
 
 
 def _flags(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read `--key value`, `--key=value` and `--key`, which is true."""
+    """Parse `--key value`, `--key=value` and `--key`, which means true."""
     flags: dict[str, Any] = {}
     words = list(arguments)
     while words:
@@ -131,7 +131,7 @@ def _section(flags: dict[str, Any], name: str) -> dict[str, Any]:
 def _mapping(file: Mapping[str, Any], name: str, path: Any) -> Mapping[str, Any]:
     section = file.get(name) or {}
     if not isinstance(section, Mapping):
-        raise ConfigError(f"config {path}: {name} is a mapping of keys to values, found {type(section).__name__}")
+        raise ConfigError(f"config {path}: expected a mapping as {name}, got {type(section).__name__}")
     return section
 
 
@@ -159,7 +159,8 @@ def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
     defaults = default if isinstance(default, list) else [default]
     if flags and max(len(listed), len(defaults)) > 1:
         raise ConfigError(
-            "--openai flags steer one server, several are configured", hint="change the list in the config file"
+            "expected one server with --openai flags, got several in the config",
+            hint="change the list in the config file",
         )
     given = {name: parse_flag(APIServerConfig, name, text) for name, text in flags.items()}
     if len(listed) > 1:
@@ -171,7 +172,7 @@ def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
 
 
 def parse_flag(kind: Any, name: str, text: Any) -> Any:
-    """Return a flag's text as what its field takes: JSON or YAML for lists and mappings, text for text."""
+    """Convert a flag's text for its field: JSON or YAML for lists and mappings, text for text."""
     if text == "None":
         return None
     field = kind.model_fields.get(name)
@@ -196,17 +197,17 @@ def _wants_text(field: Any) -> bool:
 def _validate(kind: Any, values: Mapping[str, Any], section: str) -> Any:
     for key in values:
         if key not in kind.model_fields:
-            raise ConfigError(f"{section} has no key {key!r}", hint=nearest(key, kind.model_fields))
+            raise ConfigError(f"{section}: unknown key {key!r}", hint=nearest(key, kind.model_fields))
     try:
         return kind(**values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"{section}.{key}: {problem['msg']}, found {_show_input(problem)}") from None
+        raise ConfigError(f"{section}.{key}: {problem['msg']}, got {_show_input(problem)}") from None
 
 
 def _show_input(problem: Any) -> str:
-    """Show what was found, but nothing of options and other mappings, of which it is not known what is secret."""
+    """Show the value, except for options and other mappings, which may contain secrets."""
     is_open = str(problem["loc"][0]).endswith(("_options", "sandbox"))
     if is_open or len(problem["loc"]) != 1 or isinstance(problem["input"], Mapping):
         return type(problem["input"]).__name__
@@ -216,12 +217,12 @@ def _show_input(problem: Any) -> str:
 def _switch(name: str, value: Any) -> bool:
     found = value if isinstance(value, bool) else _SWITCHES.get(str(value).lower())
     if found is None:
-        raise ConfigError(f"{name} is true or false, found {value!r}")
+        raise ConfigError(f"expected true or false for {name}, got {value!r}")
     return bool(found)
 
 
 def render_config(invocation: Invocation) -> str:
-    """Return the whole configuration as YAML that can be given back with `--config`, without keys."""
+    """Return the whole configuration as YAML for `--config`, without API keys."""
     import yaml
 
     from hermes_atropos.model_servers.server_list import server_list
@@ -236,14 +237,14 @@ def render_config(invocation: Invocation) -> str:
 
 
 def _summary_line(counts: Mapping[str, Any]) -> str:
-    """Say in one line what a process came to."""
+    """Summarise a process in one line."""
     path, before = counts["path"] or "no file", counts["groups_before"]
     if counts["is_finished_before"]:
-        return f"{path} is finished: it has {before} groups, nothing was played"
-    said = f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} left out, {before} before"
+        return f"{path} is complete with {before} groups, nothing was run"
+    said = f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} failed, {before} from before"
     failed = counts["groups_to_play_again"]
     again = f"{failed} failed group is" if failed == 1 else f"{failed} failed groups are"
-    return f"{said}; {again} played again by the same command" if failed else said
+    return f"{said}; {again} repeated by the same command" if failed else said
 
 
 def _save_config(invocation: Invocation) -> None:

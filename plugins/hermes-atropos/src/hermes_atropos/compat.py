@@ -1,8 +1,8 @@
-"""Every work-around for atroposlib 0.4.0, the one module that imports it.
+"""All workarounds for atroposlib 0.4.0; the only module that imports it.
 
-Each guard names the defect it answers, by its number in the tests `test_atropos_compat.py` and
-`test_atropos_token_defects.py`. They first show it on bare atroposlib, so that a version without it is noticed. What is
-replaced as a whole, rather than guarded, is named in `REPLACED`.
+Each guard names its defect by the number in the tests `test_atropos_compat.py` and `test_atropos_token_defects.py`. The
+tests first show the defect on bare atroposlib, so that a version without it is noticed. Parts that are replaced as a
+whole are listed in `REPLACED`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ REPLACED: Final[Mapping[str, str]] = {
     "ManagedServer": "doubles close tokens, loses turns to a changed history, hides cut turns, makes up logprobs",
     "OpenAIServer": "samples once a second to see whether the server is there; sends a refused request nine times",
 }
-"""What of atroposlib is not used at all, and why."""
+"""The parts of atroposlib that are not used, with the reason."""
 
 MASKED_LOGPROB: Final = 1.0
-"""What Atropos' wire format holds where no token was sampled; its API refuses null, its trainers expect this number."""
+"""Atropos' placeholder for a token that was not sampled; its API refuses null, its trainers expect this number."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _IMPORTING: Final = threading.Lock()
 
 
 class _OnUse(types.ModuleType):
-    """Stands for a module until one of its names is asked for."""
+    """A placeholder for a module until one of its names is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -52,12 +52,12 @@ class _OnUse(types.ModuleType):
 
 @contextmanager
 def _import_on_use(name: str) -> Iterator[None]:
-    """Let `import name` inside the block bind a stand-in; a module that is there already stays."""
+    """Make `import name` in the block bind a placeholder; an already imported module stays."""
     if name in sys.modules:
         yield
         return
     stand_in = _OnUse(name)
-    # Other packages look whether it is installed, and stumble over a module without a spec.
+    # Other packages check whether it is installed, and fail on a module without a spec.
     stand_in.__spec__ = importlib.machinery.ModuleSpec(name, None)
     sys.modules[name] = stand_in
     try:
@@ -68,7 +68,7 @@ def _import_on_use(name: str) -> Iterator[None]:
 
 
 def _load() -> types.ModuleType:
-    """Import `atroposlib.envs.base` without wandb (defect 16), and with the log level it found."""
+    """Import `atroposlib.envs.base` without wandb (defect 16) and without a change of the log level."""
     with _IMPORTING, _import_on_use("wandb"):
         try:
             base = importlib.import_module("atroposlib.envs.base")
@@ -93,7 +93,7 @@ ScoredDataItem: Any = _base.ScoredDataItem
 
 
 def load_tokenizer(name: str) -> Any:
-    """Load a tokenizer; from a folder without asking the network for anything (defect 16)."""
+    """Load a tokenizer; from a folder without any network access (defect 16)."""
     transformers: Any = importlib.import_module("transformers")
     try:
         if Path(name).is_dir():
@@ -101,40 +101,41 @@ def load_tokenizer(name: str) -> Any:
         return transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"tokenizer_name: a folder or the name of a Hugging Face tokenizer was wanted, {name!r} cannot be loaded:"
+            f"tokenizer_name: expected a folder or the name of a Hugging Face tokenizer, got {name!r}, which cannot "
+            "be loaded:"
             f" {str(error)[:300]}",
-            hint="--env.tokenizer_name FOLDER, with tokenizer.json and tokenizer_config.json in it",
+            hint="--env.tokenizer_name FOLDER with tokenizer.json and tokenizer_config.json",
         ) from error
 
 
 def rendered_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-    """Apply a chat template and return ids; transformers 5 answers a mapping where 4 answered a list (Versions)."""
+    """Apply a chat template and return ids; transformers 5 returns a mapping, version 4 a list (Versions)."""
     rendered = tokenizer.apply_chat_template(list(messages), tokenize=True, **options)
     ids = rendered["input_ids"] if isinstance(rendered, Mapping) or hasattr(rendered, "input_ids") else rendered
     return [int(token) for token in ids]
 
 
 def reasoning_body(config: Any, base_url: str | None) -> dict[str, Any]:
-    """Return what thinking_mode, reasoning_effort and max_reasoning_tokens add to a request of a chat server."""
+    """Return the request fields of a chat server for thinking_mode, reasoning_effort and max_reasoning_tokens."""
     body: dict[str, Any] | None = _reasoning(config).build_extra_body(base_url)
     return body or {}
 
 
 def warn_of_budget(config: Any, base_url: str | None) -> None:
-    """Say in the log where a chat server is sent another field in the place of max_reasoning_tokens."""
+    """Warn if a chat server gets another field instead of max_reasoning_tokens."""
     if config.max_reasoning_tokens is None:
         return
     if config.reasoning_effort is not None:
         logger.warning("max_reasoning_tokens has no effect: reasoning_effort takes priority at a chat server")
     elif "api.openai.com" in (base_url or ""):
         logger.warning(
-            "max_reasoning_tokens has no effect: api.openai.com takes none, and is sent reasoning_effort 'medium';"
-            " set reasoning_effort"
+            "max_reasoning_tokens has no effect: api.openai.com does not support it and gets reasoning_effort "
+            "'medium'; set reasoning_effort"
         )
 
 
 def is_reasoning(config: Any) -> bool:
-    """Tell whether a config asks for reasoning; an unknown reasoning_effort is a `ConfigError`."""
+    """Return whether a config requests reasoning; an unknown reasoning_effort is a `ConfigError`."""
     return bool(_reasoning(config).is_reasoning_kwargs_active())
 
 
@@ -146,12 +147,12 @@ def _reasoning(config: Any) -> Any:
 
 
 def declared_group_size(group: Mapping[str, Any], default: int) -> int:
-    """Return a group's size; `group_overrides` may be None, on which BaseEnv stumbles (defect 12)."""
+    """Return a group's size; `group_overrides` may be None, on which BaseEnv fails (defect 12)."""
     overrides = group.get("group_overrides") or {}
     return int(overrides.get("group_size", default))
 
 
 def start_wandb(config: Mapping[str, Any], *, project: str | None, group: str | None, name: str | None) -> None:
-    """Begin a wandb run; imported here and nowhere else, when a config asks for it."""
+    """Start a wandb run; wandb is imported only here, and only if the config enables it."""
     wandb: Any = importlib.import_module("wandb")
     wandb.init(name=name, project=project, group=group, config=dict(config))

@@ -1,4 +1,4 @@
-"""What an environment can be told: the predecessor's fields and defaults, and a few of our own."""
+"""The configuration of an environment: hermes-agent's fields and defaults, and a few new ones."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _SANDBOX: Final = TypeAdapter(SandboxSpec)
 
 
 class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ships no types
-    """The configuration of an environment; subclass it for fields of your own.
+    """The configuration of an environment; subclass it to add fields.
 
-    An unknown key is a `ConfigError` that names the nearest known one.
+    An unknown key raises `ConfigError` with the nearest known key.
     """
 
-    use_wandb: bool = Field(default=False, description="Report to wandb; nothing of it is imported otherwise.")
+    use_wandb: bool = Field(default=False, description="Report to wandb; it is not imported otherwise.")
 
     enabled_toolsets: list[str] | None = Field(
-        default=None, description="Toolsets the model is offered; None: terminal and file. Excludes `distribution`."
+        default=None, description="Toolsets offered to the model; None: terminal and file. Excludes `distribution`."
     )
-    disabled_toolsets: list[str] | None = Field(default=None, description="Toolsets or tools taken away at the end.")
+    disabled_toolsets: list[str] | None = Field(default=None, description="Toolsets or tools to remove.")
     distribution: str | None = Field(
-        default=None, description="Name of a toolset distribution, drawn once a group. Excludes `enabled_toolsets`."
+        default=None, description="Name of a toolset distribution, drawn once per group. Excludes `enabled_toolsets`."
     )
 
     max_agent_turns: int = Field(default=30, ge=1, description="Model calls of one rollout.")
@@ -57,18 +57,20 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     tool_pool_size: int = Field(default=128, ge=1, description="Worker threads for synchronous tools and rewards.")
     tool_call_parser: str | None = Field(
         default="hermes",
-        description="Parser of raw model text; of a chat server's only what it left unread. None: there is none.",
+        description="Parser of raw model text; with a chat server, only for calls that it did not parse. None: no "
+        "parser.",
     )
     extra_body: dict[str, Any] | None = Field(
-        default=None, description="Further fields of every model request; in phase 2 those that the protocol carries."
+        default=None,
+        description="Additional fields of every model request; in phase 2 those that the protocol supports.",
     )
 
     default_result_size_chars: int = Field(default=100_000, ge=1, description="Longer tool results are stored.")
     turn_budget_chars: int = Field(default=200_000, ge=1, description="All tool results of one turn together.")
-    preview_size_chars: int = Field(default=1_500, ge=0, description="What is shown of a stored tool result.")
+    preview_size_chars: int = Field(default=1_500, ge=0, description="Size of the preview of a stored tool result.")
     tool_result_overrides: dict[str, int] | None = Field(default=None, description="Result sizes by tool.")
 
-    seed: int = Field(default=0, description="Decides each group's draw of tools and its rollouts' seeds.")
+    seed: int = Field(default=0, description="Seed of each group's draw of tools and of its rollouts.")
     sampling: dict[str, Any] = Field(default_factory=dict, description="Further sampling parameters, both phases.")
     generate_protocol: Protocol = Field(
         default="auto", description="What a vllm or sglang server speaks; auto asks the server."
@@ -76,28 +78,28 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     tool_call_parser_options: dict[str, Any] = Field(default_factory=dict, description="The parser's own options.")
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, description="Variables of the chat template.")
     logprobs_mode: Literal["raw", "processed"] | None = Field(
-        default=None, description="Which logprobs the server sends, as its own option says; recorded with the data."
+        default=None, description="Kind of logprobs that the server is configured to send; recorded with the data."
     )
     allow_branches: bool | None = Field(
         default=None,
-        description="Several sequences a rollout. None: where history is edited, or a turn's stop token is not the "
+        description="Several sequences per rollout. None: if history is edited, or a turn's stop token is not the "
         "template's; true: also with a chat template that rewrites history; false: never.",
     )
     allow_constrained: bool = Field(
-        default=False, description="Take samples that were drawn under a mask for exact; they are marked and counted."
+        default=False, description="Treat samples that were drawn under a mask as exact; they are marked and counted."
     )
     require_exact: bool = Field(default=False, description="Drop rollouts whose exactness report is below 1.0.")
 
     failed_rollouts: FailedRollouts = Field(
         default="replace",
-        description="A rollout without a reward is played anew (then left out), left out, or ends its group.",
+        description="A rollout without a reward is repeated (then dropped), dropped, or ends its group.",
     )
-    max_attempts: int = Field(default=3, ge=1, description="Rollouts played for one place of a group.")
+    max_attempts: int = Field(default=3, ge=1, description="Attempts to fill one place of a group.")
     min_group_size: int = Field(default=2, ge=1, description="A group with fewer scored rollouts is rejected.")
     lowest_reward: float = Field(
         default=0.0,
         allow_inf_nan=False,
-        description="Reward of a rollout that is why it cannot be judged, such as one that ended its own sandbox.",
+        description="Reward of a rollout that caused its own failed verification, for example by ending its sandbox.",
     )
     policy: dict[str, Action] = Field(default_factory=dict, description="Cause → retry, drop, score or mask.")
 
@@ -115,12 +117,14 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     sandbox: dict[str, Any] = Field(default_factory=dict, description="Further fields of the sandbox's spec.")
     max_sandbox_starts: int = Field(default=8, ge=1, description="Sandboxes being created at one time.")
     plugins: PluginConfig = Field(default_factory=PluginConfig, description="Which plugins are loaded.")
-    ledger_path: str | None = Field(default=None, description="JSONL of how every rollout ended, with its reason.")
+    ledger_path: str | None = Field(
+        default=None, description="JSONL file with the end of every rollout and its reason."
+    )
     api_patience: float = Field(
         default=600, ge=0, allow_inf_nan=False, description="Seconds to wait for the trajectory API and the trainer."
     )
     serve_poll_interval: float = Field(
-        default=0.5, gt=0, allow_inf_nan=False, description="Seconds between two looks at the trajectory API."
+        default=0.5, gt=0, allow_inf_nan=False, description="Seconds between two polls of the trajectory API."
     )
 
     @model_validator(mode="before")
@@ -130,7 +134,7 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
             for key in values:
                 if key not in cls.model_fields:
                     raise ConfigError(
-                        f"the config of {cls.__name__} has no key {key!r}", hint=nearest(key, cls.model_fields)
+                        f"unknown key {key!r} in the config of {cls.__name__}", hint=nearest(key, cls.model_fields)
                     )
         return values
 
@@ -143,44 +147,44 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
                 hint="remove one of the two",
             )
         if self.tool_call_parser_options and self.tool_call_parser is None:
-            raise ConfigError("tool_call_parser_options is set, and no tool_call_parser", hint="remove it")
+            raise ConfigError("expected tool_call_parser with tool_call_parser_options, got none", hint="remove it")
         self.rollout_policy()
         self.sandbox_spec()
         is_reasoning(self)
         return self
 
     def system_message(self, own: str | None) -> str | None:
-        """Return the system message: an environment's own, with `custom_thinking_prompt` before it."""
+        """Return the system message: the environment's own after `custom_thinking_prompt`."""
         if self.custom_thinking_prompt is None:
             return own
         return "\n\n".join(filter(None, [str(self.custom_thinking_prompt), own]))
 
     def sandbox_spec(self) -> SandboxSpec:
-        """Return what every rollout's sandbox must be."""
+        """Return the sandbox spec of every rollout."""
         own = {"timeout": self.terminal_timeout, "lifetime": self.terminal_lifetime}
         known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
         for key in self.sandbox:
             if key in own:
-                raise ConfigError(f"sandbox has the key {key!r}, which is the config's terminal_{key}")
+                raise ConfigError(f"expected terminal_{key} in the config, got the key {key!r} in sandbox")
             if key not in known:
-                raise ConfigError(f"sandbox has no key {key!r}", hint=nearest(key, known))
+                raise ConfigError(f"sandbox: unknown key {key!r}", hint=nearest(key, known))
         return _SANDBOX.validate_python({**self.sandbox, **own})
 
     def rollout_limits(self) -> RolloutLimits:
-        """Return where every rollout ends by force."""
+        """Return the limits of every rollout."""
         return RolloutLimits(**{name: getattr(self, name) for name in RolloutLimits.__dataclass_fields__})
 
     def rollout_policy(self) -> Policy:
-        """Return what becomes of a rollout for the cause it ended by."""
+        """Return the action for each cause of a rollout's end."""
         from hermes_runner import DEFAULT_POLICY
 
         for cause in self.policy:
             if cause not in DEFAULT_POLICY:
-                raise ConfigError(f"policy has no cause {cause!r}", hint=nearest(cause, DEFAULT_POLICY))
+                raise ConfigError(f"policy: unknown cause {cause!r}", hint=nearest(cause, DEFAULT_POLICY))
         return Policy(self.policy, max_attempts=self.max_attempts)
 
     def result_budget(self) -> ResultBudget:
-        """Return how tool results are shortened."""
+        """Return the budget for tool results."""
         return ResultBudget(
             default_result_size_chars=self.default_result_size_chars,
             turn_budget_chars=self.turn_budget_chars,
@@ -189,11 +193,11 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
         )
 
     def plugin_settings(self) -> PluginSettings:
-        """Return which plugins to load."""
+        """Return the plugin settings."""
         return PluginSettings.from_environment(os.environ).with_config(self.plugins.model_dump())
 
     def backend_ref(self) -> Ref:
-        """Return the terminal backend."""
+        """Return the reference to the terminal backend."""
         return Ref(kind="backend", name=self.terminal_backend, options=self.backend_options)
 
 

@@ -1,4 +1,4 @@
-"""What an environment prints, logs and sends away of its configuration: everything but the secrets."""
+"""Redact an environment's configuration for display, logs and reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def redact_config(config: HermesAgentEnvConfig) -> dict[str, Any]:
         try:
             registry = load_plugins(config.plugin_settings())
         except HermesError:
-            registry = None  # then none of these options is shown
+            registry = None  # then all these options are withheld
     return {
         name: item if name in _READ_BY_MODEL else redact(item, name)
         for name, item in _mark_secrets(config, registry).items()
@@ -32,7 +32,7 @@ def redact_config(config: HermesAgentEnvConfig) -> dict[str, Any]:
 
 
 def scrubber_of(config: HermesAgentEnvConfig, servers: Sequence[BaseModel], registry: Registry) -> SecretScrubber:
-    """Return what takes the secrets of a configuration and of its model servers out of what an engine says."""
+    """Return the scrubber for the secrets of a configuration and its model servers in an engine's messages."""
     said = [server.model_dump(mode="json") for server in servers]
     values = {name: item for name, item in _mark_secrets(config, registry).items() if name not in _READ_BY_MODEL}
     return SecretScrubber(find_secrets(values) | find_secrets(said))

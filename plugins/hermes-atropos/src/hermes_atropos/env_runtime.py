@@ -1,4 +1,4 @@
-"""Everything live of one environment: plugins, runtime, servers, planner, ledger; opened and closed as one."""
+"""The live parts of one environment: plugins, runtime, servers, planner, ledger; opened and closed together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.config_redaction import scrubber_of
 from hermes_atropos.groups.ledger import Ledger
 from hermes_atropos.groups.planning import Planner
-from hermes_atropos.model_servers.model_pool import Fleet, Lane, RecordingFleet, open_fleet
+from hermes_atropos.model_servers.model_pool import ModelPool, RecordingModelPool, ServerLane, open_model_pool
 from hermes_atropos.model_servers.request_fields import reasoning_fields, sampling_of
 from hermes_atropos.model_servers.server_list import server_list
 from hermes_atropos.model_servers.servers import Servers
@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 _MANY = 1_000_000
 
 
-class Workshop:
-    """What the rollouts of one environment share. Belongs to one event loop; two of them share nothing.
+class EnvRuntime:
+    """The live objects that the rollouts of one environment share. Belongs to one event loop.
 
-    `testing` puts a model in the servers' place that answers without a server. `scrubber` takes the secrets of the
-    configuration out of what an engine says.
+    `testing` replaces the servers by a model that needs none. `scrubber` removes the configuration's secrets from an
+    engine's messages.
     """
 
     def __init__(
@@ -54,13 +54,15 @@ class Workshop:
         registry = load_plugins(config.plugin_settings())
         self.scrubber = scrubber_of(config, self.configs, registry)
         model = build_model() or (NopModel() if testing else None)
-        self.fleet = open_fleet(config, self.configs, registry) if model is None else _fleet_of(model)
+        self.model_pool = open_model_pool(config, self.configs, registry) if model is None else _model_pool_of(model)
         missing_tools = set[str]()
         declared = reward_spec(needs_sandbox=reward_needs_sandbox, lowest=config.lowest_reward)
         rewarding = registry.with_component(declared, RewardMaker(compute_reward, missing_tools))
-        self.runtime = _runtime(config, rewarding, find_tool, is_recording=isinstance(self.fleet, RecordingFleet))
+        self.runtime = _runtime(
+            config, rewarding, find_tool, is_recording=isinstance(self.model_pool, RecordingModelPool)
+        )
         own = OwnRollouts(self.runtime, missing_tools)
-        self.server = Servers(self.fleet, self.configs, own, reasoning_fields(config, self.configs))
+        self.server = Servers(self.model_pool, self.configs, own, reasoning_fields(config, self.configs))
         sampling = sampling_of(config, self.configs, is_checked=model is None)
         self.planner = Planner(config, registry, sampling)
         self.generation_params = {
@@ -72,8 +74,8 @@ class Workshop:
         self.ledger = Ledger(None if self._journal is None else self._journal.append)
 
     async def check(self, *, needs_sandbox: bool) -> None:
-        """Ask the servers, and the backend where rollouts need it, whether they can do what is wanted."""
-        await self.fleet.check()
+        """Check the servers and, if rollouts need a sandbox, the backend."""
+        await self.model_pool.check()
         if not needs_sandbox:
             return
         try:
@@ -97,21 +99,21 @@ class Workshop:
         try:
             await self.server.own.aclose()
             await self.runtime.aclose()
-            await self.fleet.aclose()
+            await self.model_pool.aclose()
         finally:
             if self._journal is not None:
                 await self._journal.aclose()
 
 
-def _fleet_of(model: ModelClient) -> Fleet:
-    lanes = [Lane(model, requests=_MANY, eval_requests=_MANY)]
-    return RecordingFleet(lanes) if isinstance(model, RecordingModel) else Fleet(lanes)
+def _model_pool_of(model: ModelClient) -> ModelPool:
+    lanes = [ServerLane(model, requests=_MANY, eval_requests=_MANY)]
+    return RecordingModelPool(lanes) if isinstance(model, RecordingModel) else ModelPool(lanes)
 
 
 def _runtime(config: HermesAgentEnvConfig, registry: Registry, find_tool: FindTool, *, is_recording: bool) -> Runtime:
     parser = None
     name = config.tool_call_parser
-    # A chat server reads the calls itself; what it leaves unread is read here, if the parser happens to be installed.
+    # A chat server parses calls itself; unparsed ones are parsed here if the parser is installed.
     if name is not None and (is_recording or name in registry.names("parser")):
         parser = Ref(kind="parser", name=name, options=config.tool_call_parser_options)
     return Runtime(

@@ -1,4 +1,4 @@
-"""What an environment is and plays: its items, groups, rollouts and rewards, whoever wants them and for what."""
+"""The core of an environment: its items, groups, rollouts and rewards, for every use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hermes_atropos.author_code.bridge import bridged
 from hermes_atropos.author_code.own_rollouts import OWN_TOOLS, legacy_tools, mark_own
 from hermes_atropos.compat import BaseEnv
 from hermes_atropos.config import HermesAgentEnvConfig
-from hermes_atropos.env_runtime import Workshop
+from hermes_atropos.env_runtime import EnvRuntime
 from hermes_atropos.groups.dataset import load_items
 from hermes_atropos.groups.evaluation import PASSED, evaluate_items
-from hermes_atropos.groups.group_runner import PLACE, GroupPlayer, why_unscored
+from hermes_atropos.groups.group_runner import PLACE, GroupRunner, why_unscored
 from hermes_atropos.groups.grouping import Group
 from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End
@@ -26,7 +26,7 @@ from hermes_atropos.groups.planning import Place
 from hermes_atropos.groups.sequences import Item, conversation_item, exact_items
 from hermes_atropos.model_servers.sft import SftTokens
 from hermes_atropos.trainer import transcript as display
-from hermes_atropos.trainer.group_sink import Outlet
+from hermes_atropos.trainer.group_sink import GroupSink
 from hermes_atropos.trainer.reporting import ReportingMixin
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import Blame, ConfigError
@@ -40,24 +40,24 @@ logger = logging.getLogger(__name__)
 
 
 class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib ships no types
-    """All of a `HermesAgentBaseEnv`, which adds the trainer, the file and the command line that it is played for."""
+    """The core of a `HermesAgentBaseEnv`, which adds the trainer, the output file and the command line."""
 
     name: str | None = "hermes-agent"
     env_config_cls = HermesAgentEnvConfig
     reward_needs_sandbox: ClassVar[bool] = True
-    """Whether `compute_reward` may use the sandbox; one that does not saves starting one for tools that need none."""
+    """Whether `compute_reward` uses the sandbox; if not, tools without a sandbox do not start one."""
 
     def __init__(
         self,
         config: HermesAgentEnvConfig,
         server_configs: Any,
-        slurm: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
-        testing: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+        slurm: bool = False,  # noqa: FBT001, FBT002 - hermes-agent's signature
+        testing: bool = False,  # noqa: FBT001, FBT002 - hermes-agent's signature
     ) -> None:
-        # BaseEnv's own constructor asks the network; see compat.REPLACED.
+        # BaseEnv's own constructor uses the network; see compat.REPLACED.
         self.config = config
         self._set_base_attributes()
-        self._workshop = Workshop(
+        self._workshop = EnvRuntime(
             config,
             server_configs,
             slurm=slurm,
@@ -70,26 +70,26 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         self.server = self._workshop.server
         self.max_num_workers = self._worker_limit()
         self.ledger = self._workshop.ledger
-        self.outlet = Outlet(config, self.ledger)
-        self._player = GroupPlayer(config, self.ledger, self._collected_rollout)
+        self.outlet = GroupSink(config, self.ledger)
+        self._player = GroupRunner(config, self.ledger, self._collected_rollout)
         self._policy = config.rollout_policy()
         self._sft = SftTokens(config, self.load_tokenizer)
         self.dataset_items: list[dict[str, Any]] = []
         self._next_item = 0
 
     def build_model(self) -> ModelClient | None:
-        """Return the model of this environment; None, the default, means the servers of its config."""
+        """Return this environment's own model; None, the default, means the configured servers."""
         return None
 
     async def setup(self) -> None:
-        """Prepare the environment, once; by default reads `dataset_name`."""
+        """Prepare the environment once; by default, load `dataset_name`."""
         if self.config.dataset_name is not None:
             self.dataset_items = await asyncio.to_thread(
                 load_items, self.config.dataset_name, self.config.dataset_split
             )
 
     async def get_next_item(self) -> Any:
-        """Return the next item to play, None when there are no more; by default cycles through the dataset."""
+        """Return the next item, or None if there are no more; by default, cycle through the dataset."""
         if not self.dataset_items:
             raise ConfigError(
                 f"{type(self).__name__} has no items", hint="set dataset_name, or write get_next_item in the class"
@@ -99,24 +99,24 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         return item
 
     def format_prompt(self, item: Any) -> str | Sequence[Message]:
-        """Return what the model is asked; by default the item's `prompt_field`."""
+        """Return the prompt; by default the item's `prompt_field`."""
         field = self.config.prompt_field
         if not isinstance(item, Mapping) or field not in item:
             found = ", ".join(item) if isinstance(item, Mapping) else type(item).__name__
-            raise ConfigError(f"an item has no field {field!r}, found: {found}", hint="set prompt_field")
+            raise ConfigError(f"expected an item with the field {field!r}, got: {found}", hint="set prompt_field")
         return str(item[field])
 
     def sandbox_for(self, item: Any) -> Mapping[str, Any]:  # noqa: ARG002 - for a subclass
-        """Return fields of the sandbox's spec that hold for one item: its image, for example."""
+        """Return fields of the sandbox's spec for one item, for example its image."""
         return {}
 
     @abstractmethod
     def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
         """Score a rollout: any finite number, as an ordinary function or a coroutine function.
 
-        `ctx` reaches the rollout's sandbox and every installed tool. In a coroutine function its methods are called
-        with or without `await`; an ordinary function runs in a worker thread. Raise where a rollout cannot be judged:
-        it then has no reward, never 0.0. Not called when the model answered nothing.
+        `ctx` gives access to the rollout's sandbox and every installed tool. In a coroutine function its methods are
+        called with or without `await`; an ordinary function runs in a worker thread. Raise an exception if a rollout
+        cannot be judged: it then has no reward, never 0.0. Not called if the model gave no answer.
         """
         raise NotImplementedError
 
@@ -126,7 +126,7 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         raise NotImplementedError
 
     async def collect_trajectories(self, item: Any) -> tuple[Group | None, list[Any]]:
-        """Play a group; None where it came to nothing that can be used, with the reason in the ledger."""
+        """Run a group; return None if it is unusable, with the reason in the ledger."""
         plan = self.plan_group(item)
         played = await self._player.play(plan, item, {"group_id": plan.group_id, "task_id": plan.task.id})
         self._note_tool_errors(played.outcomes)
@@ -141,7 +141,7 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         return played.group, list(played.backlog)
 
     def collected_group(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
-        """Call `collect_trajectories`; an author's own may call a `ToolContext` without await."""
+        """Call `collect_trajectories`; an author's override may use a `ToolContext` without await."""
         made: Coroutine[Any, Any, tuple[Any, list[Any]]] = self.collect_trajectories(item)
         return bridged(made) if self._is_own("collect_trajectories") else made
 
@@ -151,14 +151,14 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
 
     @abstractmethod
     def _is_own(self, method: str) -> bool:
-        """Tell whether an author's class has a method of its own."""
+        """Return whether the author's class overrides a method."""
 
     async def collect_trajectory(self, item: Any) -> tuple[Any, list[Any]]:
-        """Play one rollout: one sequence, a list of several where it broke into branches, None without a reward."""
+        """Run one rollout; return one sequence, a list for several branches, or None without a reward."""
         place = PLACE.get()
         if place is not None:
             items = await self._collect_items(place)
-        else:  # called by an author's own collect_trajectories
+        else:  # called from an author's own collect_trajectories
             place = Place(group=self.plan_group(item))
             with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=place.group.task.split):
                 items = await self._collect_items(place)
@@ -180,10 +180,10 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         self,
         scored_data: Any,
         item: Any = None,
-        do_send_to_api: bool = True,  # noqa: FBT001, FBT002 - the predecessor's signature
-        abort_on_any_max_length_exceeded: bool = True,  # noqa: FBT001, FBT002 - the predecessor's signature
+        do_send_to_api: bool = True,  # noqa: FBT001, FBT002 - hermes-agent's signature
+        abort_on_any_max_length_exceeded: bool = True,  # noqa: FBT001, FBT002 - hermes-agent's signature
     ) -> None:
-        """Write and send groups; one that may not go where it is meant to is rejected with its reason."""
+        """Write and send groups; reject an unfit group with its reason."""
         groups = scored_data if isinstance(scored_data, list) else [scored_data]
         limit = self.max_token_len if abort_on_any_max_length_exceeded else 0
         for group in groups:
@@ -204,21 +204,21 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
             self.groups_written += not do_send_to_api
 
     def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
-        """Draw the tools of a group and plan its task; what it returns is passed on and never changed."""
+        """Draw the tools of a group and plan its task; the plan is immutable."""
         sandbox = self.sandbox_for(item)
         return self._workshop.planner.group(item, self.format_prompt(item), split=split, sandbox=sandbox)
 
     def _find_own_tool(self, name: str) -> tuple[ToolSpec, contract.Tool] | None:  # noqa: ARG002 - for `AgentEnv`
-        """Return a tool of the environment's own, None where it has none of this name."""
+        """Return the environment's own tool of this name, or None."""
         return None
 
     def _resolve_tools_for_group(self) -> tuple[list[dict[str, Any]], set[str]]:
-        """Draw the tools of one more group, for an own `HermesAgentLoop`: schemas and names."""
+        """Draw the tools of another group, as schemas and names, for an own `HermesAgentLoop`."""
         return legacy_tools(self._workshop.planner.draw())
 
     @property
     def _current_group_tools(self) -> tuple[list[dict[str, Any]], set[str]] | None:
-        """The tools of the group that the current task plays, for an own `collect_trajectory`; kept by its task."""
+        """The tools of the current task's group, for an own `collect_trajectory`."""
         place = PLACE.get()
         return OWN_TOOLS.get() if place is None else legacy_tools(place.group.tools)
 
@@ -227,7 +227,7 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         OWN_TOOLS.set(tools)
 
     async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
-        """Play one rollout outside of any group, in the same way as for training; it is labelled with its split."""
+        """Run one rollout outside of any group, as in training, labelled with its split."""
         plan = self.plan_group(item, split=split)
         outcome = await self._play_in(Place(group=plan), split)
         return await self._play_in(Place(group=plan, attempt=2, suspect=True), split) if outcome.suspect else outcome
@@ -241,12 +241,12 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         return outcome
 
     async def evaluate_items(self, items: Iterable[Any], *, passed: float = PASSED) -> dict[str, float]:
-        """Play items for an evaluation; returns `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
+        """Run items for an evaluation; return `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
         play = functools.partial(self.run_item, split="eval")
         return await evaluate_items(play, items, at_once=self.config.max_eval_workers, passed=passed)
 
     async def _play_rollout(self, place: Place) -> RolloutOutcome:
-        model = self._workshop.fleet.of_split(place.group.task.split)
+        model = self._workshop.model_pool.of_split(place.group.task.split)
         outcome = self._workshop.scrubber.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settle(outcome))
         item_play = ITEM.get()
@@ -269,29 +269,29 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         return dataclasses.replace(outcome, disposition="drop", failure=failure)
 
     def _use_managed_server(self) -> bool:
-        """Tell whether this is phase 2: token ids and logprobs."""
+        """Return whether this is phase 2: token ids and logprobs."""
         return self._workshop.server.is_recording
 
     @staticmethod
     def _format_trajectory_for_display(messages: Sequence[Message]) -> str:
-        """Return a conversation as text for people."""
+        """Format a conversation as readable text."""
         return display.format_trajectory(messages)
 
     def require_trainable(self) -> None:
-        """Raise a `ConfigError` where nothing that is played could be sent to a trainer."""
+        """Raise a `ConfigError` if no rollout could be sent to a trainer."""
         has_own = self._is_own("collect_trajectories") or self._is_own("collect_trajectory")
         if not (self._use_managed_server() or has_own):
             raise ConfigError(
-                "serve wants token ids and logprobs, which servers of type openai do not give",
+                "expected servers with token ids and logprobs for serve, got type openai",
                 hint="server_type: vllm or sglang; for SFT data: process",
             )
 
     async def preflight(self) -> None:
-        """Check once, before the first rollout, what every rollout would stumble over: servers, template, backend."""
+        """Check servers, template and backend once, before the first rollout."""
         await self._workshop.check(needs_sandbox=self.reward_needs_sandbox)
 
     async def aclose(self) -> None:
-        """Close everything live: sandboxes, connections, files."""
+        """Close sandboxes, connections and files."""
         await self.outlet.aclose()
         await self._workshop.aclose()
 

@@ -1,4 +1,4 @@
-"""An `AgentEnv` in the predecessor's shape, and ways to play it with a model that needs no server."""
+"""An `AgentEnv` in hermes-agent's shape, and ways to play it with a model that needs no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments in the predecessor's shape, and models for them that need no server."""
+"""Environments in hermes-agent's shape, and models for them that need no server."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class SessionDouble:
 
 
 class PuzzleEnv(HermesAgentBaseEnv):
-    """What an author of an environment for the predecessor wrote: a dataset in memory, an async reward."""
+    """What an author of an environment for hermes-agent wrote: a dataset in memory, an async reward."""
 
     name = "puzzle"
     model = None

@@ -1,6 +1,6 @@
-"""An environment as it was written over the predecessor's `AgentEnv`, with its imports changed and nothing else.
+"""An environment as it was written over hermes-agent's `AgentEnv`, with its imports changed and nothing else.
 
-The predecessor's modules were `atropos.agent`, `atropos.envs.agent_env`, `atropos.tools` and `atroposlib.envs…`.
+hermes-agent's modules were `atropos.agent`, `atropos.envs.agent_env`, `atropos.tools` and `atroposlib.envs…`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An environment as it was written for the predecessor, with its imports changed and nothing else.
+"""An environment as it was written for hermes-agent, with its imports changed and nothing else.
 
-The predecessor's modules were `environments.hermes_base_env`, `environments.agent_loop`, `environments.tool_context`
+hermes-agent's modules were `environments.hermes_base_env`, `environments.agent_loop`, `environments.tool_context`
 and `atroposlib.envs…`. The reward calls its context without `await` and awaits the server in between.
 """
 

@@ -1,4 +1,4 @@
-"""An environment with a `collect_trajectory` of its own, as the predecessor's was: imports changed and nothing else."""
+"""An environment with a `collect_trajectory` of its own, as hermes-agent's was: imports changed and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment in which an agent works step by step, and what its author is given and returns."""
+"""`AgentEnv`, an environment with a step-by-step agent, and the types of its author interface."""
 
 from __future__ import annotations
 

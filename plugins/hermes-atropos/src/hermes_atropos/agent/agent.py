@@ -1,4 +1,4 @@
-"""`AtroposAgent`: thinks, calls tools in text and reads their answers, until it answers or its steps are used up."""
+"""`AtroposAgent`: an agent loop with tool calls in text, until a final answer or the step limit."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _ENDS: Final = {
 class AtroposAgent:
     """An agent that works in text, for any server. One object plays one conversation.
 
-    `server` is an environment's `self.server`, a model client or a model session; `tools` are those the prompt tells
-    of, `execute_tool` makes the calls (by default the registry does). `tokenizer` is taken for the predecessor's sake;
-    the server's own does the work.
+    `server` is an environment's `self.server`, a model client or a model session. `tools` are listed in the prompt;
+    `execute_tool` makes the calls (default: the registry). `tokenizer` is accepted for hermes-agent's callers and not
+    used.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class AtroposAgent:
         self._made = 0
 
     async def run(self, task: str, initial_messages: Sequence[Message] = ()) -> AgentResult:
-        """Work on a task; what goes wrong with the server is the result's error, cancellation is raised.
+        """Work on a task; a failure of the server becomes the result's error, cancellation is raised.
 
-        `initial_messages` take the place of the system prompt and precede the task.
+        `initial_messages` replace the system prompt and precede the task.
         """
         opening = list(initial_messages) or [{"role": "system", "content": self._build_system_prompt()}]
         record = self._record([*opening, {"role": "user", "content": task}])
@@ -72,8 +72,8 @@ class AtroposAgent:
             error = raised
         return loop.result(error)
 
-    async def run_single_turn(self, messages: Sequence[Message], execute_tools: bool = True) -> AgentStep:  # noqa: FBT001, FBT002 - the predecessor's signature
-        """Ask for one turn of a conversation and, if wanted, make its calls."""
+    async def run_single_turn(self, messages: Sequence[Message], execute_tools: bool = True) -> AgentStep:  # noqa: FBT001, FBT002 - hermes-agent's signature
+        """Sample one turn of a conversation and, with `execute_tools`, run its calls."""
         record = self._record(list(messages))
         loop = ReactLoop(record, self.config, self._run_calls)
         turn = await loop.ask(model_of(self.server, record.spec.rollout_id))
@@ -109,7 +109,7 @@ class AtroposAgent:
 
 
 class ReactLoop:
-    """The loop itself, on a rollout's record; `run_calls` makes the calls of one turn."""
+    """The agent loop on a rollout's record; `run_calls` runs the calls of one turn."""
 
     def __init__(
         self, record: RolloutRecord, config: AgentConfig, run_calls: RunCalls, *, with_metadata: bool = False
@@ -125,7 +125,7 @@ class ReactLoop:
         self._deadline = None if limit is None else time.monotonic() + limit
 
     async def run(self, model: ModelClient | ModelSession) -> StopReason:
-        """Play until a stop reason; errors of the model and of the sandbox propagate."""
+        """Run until a stop reason; errors of the model and of the sandbox propagate."""
         try:
             async with asyncio.timeout(self._record.spec.limits.time_limit) as timer:
                 while self._record.turns < self._record.spec.limits.max_agent_turns:
@@ -139,7 +139,7 @@ class ReactLoop:
         return StopReason.MAX_TURNS
 
     async def ask(self, model: ModelClient | ModelSession) -> ReactTurn:
-        """Sample one turn and note it."""
+        """Sample one turn and record it."""
         record = self._record
         reply = await self._sample(model)
         record.count_reply(reply)
@@ -160,14 +160,14 @@ class ReactLoop:
         return turn
 
     async def act(self, turn: ReactTurn) -> None:
-        """Make a turn's calls and append their answers."""
+        """Run a turn's calls and append their results."""
         results = await self._run_calls(self._record.turns, turn.calls) if turn.calls else []
         self.steps[-1].tool_results = [*results, *turn.problems]
         text = observation(self.steps[-1].tool_results, with_metadata=self._with_metadata)
         self._record.conversation.append({"role": "user", "content": text})
 
     def result(self, error: BaseException | None = None) -> AgentResult:
-        """Describe how the run ended, in the predecessor's shape."""
+        """Return the result of the run in hermes-agent's shape."""
         record, stop = self._record, self._record.stop_reason
         problem: str | None = None
         failure = error or record.failure

@@ -1,7 +1,7 @@
-"""What an `AgentEnv` can be told: the predecessor's fields, over those that every environment here has.
+"""The configuration of an `AgentEnv`: hermes-agent's fields in addition to those of every environment.
 
-`tool_pool_mode` names the terminal backend. The fields of a slot pool are the options of the backend they are for;
-set to something beside another backend they are an error, so that none is ever taken and ignored.
+`tool_pool_mode` names the terminal backend. The fields of a slot pool become options of their backend; setting one
+together with another backend is an error, so that no field is silently ignored.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ OWNERS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(_MODAL, ("modal",)),
     **dict.fromkeys(_BATCHES, ("nomad", "modal")),
 }
-"""Which backends a field of a slot pool is for."""
+"""The backends that each field of a slot pool belongs to."""
 _ISOLATED: Final[Mapping[str, str]] = {"local": "bwrap", "nomad": "container+slot", "modal": "container+slot"}
-"""What `require_sandbox` asks of a backend that does not call it `container`."""
+"""The isolation level that `require_sandbox` requires of a backend without `container`."""
 _REPLACED: Final = {
     "max_agent_turns": "set agent_max_steps",
     "terminal_backend": "set tool_pool_mode",
     "prompt_field": "remove it: build_task makes the prompt of an item",
 }
-"""Fields of the other environments that are not read here, and what to do."""
+"""Fields of other environments that an `AgentEnv` does not have, with a hint for each."""
 
 
 class AgentEnvConfig(HermesAgentEnvConfig):
-    """The configuration of an `AgentEnv`; subclass it for fields of your own."""
+    """The configuration of an `AgentEnv`; subclass it to add fields."""
 
     tool_pool_mode: str = Field(default="nomad", description="The terminal backend: nomad, modal, local, docker, …")
 
     allow_network: bool = Field(default=True, description="Whether commands may use the network.")
     require_sandbox: bool = Field(default=False, description="Do not start without isolation.")
     require_stateful_sandbox: bool = Field(
-        default=False, description="Do not start without isolation where a tool keeps a session."
+        default=False, description="Do not start without isolation if a tool keeps a session."
     )
 
     tool_batch_window_ms: int = Field(default=20, ge=0, description="Slot pools: how long a batch of calls is held.")
@@ -93,18 +93,19 @@ class AgentEnvConfig(HermesAgentEnvConfig):
     agent_tool_delay_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Seconds between calls.")
     agent_tool_metadata: bool = Field(default=False, description="Show the model the metadata of tool results.")
 
-    enabled_toolsets: list[str] | None = Field(default=["default"], description="Toolsets the model is offered.")
-    disabled_toolsets: list[str] | None = Field(default=[], description="Toolsets or tools taken away at the end.")
+    enabled_toolsets: list[str] | None = Field(default=["default"], description="Toolsets offered to the model.")
+    disabled_toolsets: list[str] | None = Field(default=[], description="Toolsets or tools to remove.")
     tool_call_parser: str | None = Field(
         default=None, description="Not used: the agent reads <tool_call> in the text itself."
     )
 
     tool_server_url: str | None = Field(
-        default=None, description="Runs external tools; inprocess: this process does. None: they are not offered."
+        default=None,
+        description="Tool server for external tools; inprocess: run them in this process. None: do not offer them.",
     )
     tool_server_token: str | None = Field(default=None, description="Bearer token of the tool server.")
     tool_executor_url: str | None = Field(
-        default=None, description="A tool executor, in whose sandboxes the tools run; tool_pool_mode is then not used."
+        default=None, description="Tool executor that runs the tools in its sandboxes; tool_pool_mode is then not used."
     )
     tool_executor_token: str | None = Field(default=None, description="Bearer token of the tool executor.")
 
@@ -112,30 +113,34 @@ class AgentEnvConfig(HermesAgentEnvConfig):
     def _agreeing(self) -> Self:
         for field, here in _REPLACED.items():
             if self._is_set(field):
-                raise ConfigError(f"an AgentEnv has no {field}", hint=here)
+                raise ConfigError(f"expected a field of AgentEnv, got {field}", hint=here)
         for field, owners in OWNERS.items():
             if self._is_set(field) and self.tool_pool_mode not in owners:
                 raise _strange(field, owners, self.tool_pool_mode)
         if self.tool_call_parser is not None:
-            raise ConfigError("an AgentEnv has no tool_call_parser: it reads <tool_call> itself", hint="remove it")
+            raise ConfigError(
+                "expected no tool_call_parser for AgentEnv, which parses <tool_call> itself", hint="remove it"
+            )
         if self.tool_server_token is not None and self.tool_server_url in {None, "inprocess"}:
-            raise ConfigError("tool_server_token is set, and no tool server to send it to", hint="set tool_server_url")
+            raise ConfigError("expected tool_server_url with tool_server_token, got none", hint="set tool_server_url")
         self._check_executor()
         return self
 
     def _check_executor(self) -> None:
-        """Refuse what the executor decides itself, so that nothing is taken and ignored."""
+        """Refuse fields that the executor sets itself, so that none is silently ignored."""
         if self.tool_executor_url is None:
             if self.tool_executor_token is not None:
                 raise ConfigError(
-                    "tool_executor_token is set, and no executor to send it to", hint="set tool_executor_url"
+                    "expected tool_executor_url with tool_executor_token, got none", hint="set tool_executor_url"
                 )
             return
         policy = ("allow_network", "require_sandbox", "require_stateful_sandbox", "sandbox_image", "distribution")
         asked = [field for field in (*OWNERS, *policy) if self._is_set(field)]
         asked += [field for field in ("backend_options", "sandbox") if getattr(self, field)]
         if asked:
-            raise ConfigError(f"{asked[0]} cannot be set beside tool_executor_url", hint="set it at the executor")
+            raise ConfigError(
+                f"{asked[0]} cannot be set together with tool_executor_url", hint="set it at the executor"
+            )
 
     def backend_ref(self) -> Ref:
         """Return the terminal backend that `tool_pool_mode` names, with the pool's fields as its options."""
@@ -150,11 +155,11 @@ class AgentEnvConfig(HermesAgentEnvConfig):
         return Ref(kind="backend", name=mode, options={**own, **self.backend_options})
 
     def sandbox_spec(self) -> SandboxSpec:
-        """Return what every rollout's sandbox must be."""
+        """Return the sandbox spec of every rollout."""
         return SandboxSpec(**{**_fields(super().sandbox_spec()), **self._policy_fields()})
 
     def rollout_limits(self) -> RolloutLimits:
-        """Return where every rollout ends by force."""
+        """Return the limits of every rollout."""
         return super().rollout_limits().with_overrides({"max_agent_turns": self.agent_max_steps})
 
     def _policy_fields(self) -> dict[str, Any]:
@@ -163,8 +168,8 @@ class AgentEnvConfig(HermesAgentEnvConfig):
             fields["network"] = "none"
         is_plain = "isolation" not in self.sandbox
         if is_plain and (self.require_sandbox or self.require_stateful_sandbox or not self.allow_network):
-            # Nothing of this machine's can be kept from a process that is not isolated.
-            # Slots need users of their own, which driver singularity has not: each rollout gets a container there.
+            # A process without isolation can reach everything on this machine.
+            # Slots need separate users, which driver singularity does not have: each rollout gets a container there.
             has_slots = self.driver != "singularity"
             fields["isolation"] = _ISOLATED.get(self.tool_pool_mode, "container") if has_slots else "container"
         if self.tool_pool_mode != "nomad" and self._is_set("sandbox_image"):
@@ -183,6 +188,6 @@ def _fields(spec: SandboxSpec) -> dict[str, Any]:
 def _strange(field: str, owners: tuple[str, ...], mode: str) -> ConfigError:
     packages = " or ".join(str(package_for("backend", owner)) for owner in owners)
     return ConfigError(
-        f"{field} is for tool_pool_mode {' or '.join(owners)}, found tool_pool_mode: {mode}",
+        f"expected tool_pool_mode {' or '.join(owners)} with {field}, got tool_pool_mode: {mode}",
         hint=f"remove it, or pip install {packages} and set tool_pool_mode: {owners[0]}",
     )

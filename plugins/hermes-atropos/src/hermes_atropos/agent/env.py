@@ -1,4 +1,4 @@
-"""`AgentEnv`: environments whose agent thinks and calls tools in text, on whatever backend the config names."""
+"""`AgentEnv`: environments with an agent that calls tools in text, on the configured backend."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hermes_atropos.agent.config import AgentEnvConfig
+from hermes_atropos.agent.hook_tools import ExecTool, HookToolExecutor
 from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentHooks, HostedTool
 from hermes_atropos.agent.react import system_prompt
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
-from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
 from hermes_atropos.groups.planning import Place
 from hermes_core.cancellation import run_uncancelled
@@ -54,8 +54,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         self,
         config: AgentEnvConfigT,
         server_configs: Any,
-        slurm: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
-        testing: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+        slurm: bool = False,  # noqa: FBT001, FBT002 - hermes-agent's signature
+        testing: bool = False,  # noqa: FBT001, FBT002 - hermes-agent's signature
     ) -> None:
         if config.tool_executor_url is not None:
             self.reward_needs_sandbox = False  # type: ignore[misc]  # of this object alone: the executor has them
@@ -144,7 +144,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         return self._equip(super().plan_group(item, split=split), self.build_agent_config(item))
 
     async def run_agent(self, task: str, *, trajectory_id: str | None = None) -> tuple[str, dict[str, Any]]:
-        """Let the agent work on a task, in a sandbox of its own and without a score.
+        """Run the agent on a task in a separate sandbox, without a score.
 
         Returns its final answer and `success`, `error` and `tool_calls`. It is not in the ledger.
         """
@@ -153,7 +153,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
         place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
         play = AgentPlay(self._hooks(), self.config, config, has_item=False)
-        outcome = self._workshop.scrubber.outcome(await self._run_play(place, self._workshop.fleet, play))
+        outcome = self._workshop.scrubber.outcome(await self._run_play(place, self._workshop.model_pool, play))
         result = play.result()
         error = result.error if outcome.failure is None else f"{outcome.failure.type}: {outcome.failure.message}"
         about = {"success": error is None, "error": error, "tool_calls": result.total_tool_calls}
@@ -176,9 +176,9 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             await super().aclose()
 
     def exec_tool(self, context: RolloutContext) -> ExecTool:
-        """Return what makes a hook's calls in a rollout's sandbox, wherever that is."""
+        """Return the function that runs a hook's calls in a rollout's sandbox, local or at an executor."""
         if not isinstance(self._tool_executor, RemoteToolExecutor):
-            return Workbench(context).execute
+            return HookToolExecutor(context).execute
         return functools.partial(self._tool_executor.execute, context.rollout_id)
 
     async def _start_tool_backend(self) -> None:
@@ -205,12 +205,12 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             package = package_for("backend", mode)
             install = f"pip install {package}, or " if package else ""
             raise UnknownComponentError(
-                f"tool_pool_mode: {mode} wants a terminal backend of this name, and none is installed",
+                f"expected an installed terminal backend for tool_pool_mode: {mode}, got none",
                 hint=f"{install}set tool_pool_mode: local",
             ) from error
 
     async def _join_executor(self, url: str) -> None:
-        """Let the executor's tools take the place of those that would need a sandbox here."""
+        """Replace the tools that need a sandbox by the executor's tools."""
         with naming_missing_client("tool_executor_url"):
             from hermes_tool_services import TrajectoryToolClient
         config = self.config
@@ -224,7 +224,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                 if name not in there:
                     raise ConfigError(
                         f"tool_executor_url: the executor at {redact_address(url)} has no tool {name!r}, "
-                        "which the model is offered",
+                        "which is offered to the model",
                         hint=f"disabled_toolsets: [{name}], or install it at the executor",
                     )
                 self.tools.register(there[name])
@@ -250,7 +250,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         )
 
     def _equip(self, plan: GroupPlan, config: AgentConfig) -> GroupPlan:
-        """Offer the environment's tools, with a distribution those that were drawn, and write the system prompt."""
+        """Add the environment's tools (with a distribution, the drawn ones) and the system prompt to a plan."""
         offered = self.tools.list_tools()
         if self.config.distribution is not None:
             drawn = set(plan.tools.names)
@@ -259,7 +259,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         definitions = json.dumps([tool.schema.to_dict() for tool in offered], ensure_ascii=False)
         tools = ToolSelection(
             specs=tuple(specs),
-            schemas=ToolSchemas(),  # none is sent, nor rendered by a chat template: they are in the prompt
+            schemas=ToolSchemas(),  # neither sent nor rendered by a chat template, because they are in the prompt
             drawn=plan.tools.drawn,
             skipped=plan.tools.skipped,
         )
@@ -281,7 +281,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     async def _run_play(self, place: Place, model: ModelClient, play: AgentPlay) -> RolloutOutcome:
         spec = play.spec(self._workshop.planner.rollout(place))
         if isinstance(self._tool_executor, RemoteToolExecutor):
-            # What fails there may be the executor itself, which no sandbox of this process can stand in for.
+            # The failure may be the executor's own; a sandbox of this process cannot replace it.
             spec = dataclasses.replace(spec, suspect=False)
         try:
             return play.with_score_metadata(await run_rollout(spec, self._workshop.runtime, model, agent=play))
@@ -290,7 +290,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                 await run_uncancelled(self._release(place.rollout_id))
 
     async def _release(self, rollout_id: str) -> None:
-        """Close a rollout's sandbox at the executor; one that fails to is closed there, when it has been idle."""
+        """Close a rollout's sandbox at the executor; after a failure, the executor closes it when idle."""
         assert self._sandboxes is not None
         try:
             await self._sandboxes.release(rollout_id)

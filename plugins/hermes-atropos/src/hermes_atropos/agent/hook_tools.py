@@ -1,7 +1,7 @@
-"""`exec_tool` of an `AgentEnv`: the calls that its hooks make in a rollout.
+"""`exec_tool` of an `AgentEnv`: run the tool calls of its hooks in a rollout.
 
-What a hook reads and writes goes to the sandbox as it is; what the model calls goes through its tools, with line
-numbers, limits and a record.
+A hook's reads and writes go to the sandbox unchanged, while the model's calls go through its tools, with line numbers,
+limits and a record.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hermes_tools.agent_tools import (
 )
 
 ExecTool = Callable[[ToolCall], Awaitable[ToolResult]]
-"""Makes one call in a rollout's sandbox; what the hooks get as `exec_tool`."""
+"""Runs one call in a rollout's sandbox; hooks get it as `exec_tool`."""
 _ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal", "terminal_stateful": "terminal"}
 _NEEDED: Final = {"terminal": ("command",), "read_file": ("path",), "write_file": ("path", "content")}
 _DEFAULT_TIMEOUT: Final = 120.0
 
 
-class Workbench:
-    """Makes a hook's calls in one rollout. Whatever goes wrong is in the result; a lost sandbox is raised."""
+class HookToolExecutor:
+    """Runs a hook's calls in one rollout. Failures are in the result; a lost sandbox is raised."""
 
     def __init__(self, context: RolloutContext) -> None:
         self._context = context
@@ -54,7 +54,7 @@ class Workbench:
         except HermesError as error:
             if not error.fatal:
                 raise
-            return ToolResult(success=False, error=error.message)  # a tool that is not installed, say
+            return ToolResult(success=False, error=error.message)  # for example, a tool that is not installed
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the hook's to judge
             return ToolResult(success=False, error=f"{type(error).__name__}: {error}")
 

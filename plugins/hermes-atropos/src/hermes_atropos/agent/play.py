@@ -1,4 +1,4 @@
-"""One rollout of an `AgentEnv`: its workspace, the agent's loop, and what verification is told of both."""
+"""One rollout of an `AgentEnv`: its workspace, the agent loop, and its verification."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from hermes_atropos.agent.agent import ReactLoop, pause
 from hermes_atropos.agent.config import AgentEnvConfig
+from hermes_atropos.agent.hook_tools import ExecTool
 from hermes_atropos.agent.results import AgentConfig, AgentResult
-from hermes_atropos.agent.workbench import ExecTool
 from hermes_atropos.author_code.reward import as_score
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import HermesError, TaskError, VerifierError
@@ -34,12 +34,12 @@ from hermes_tools.agent_tools import (
 )
 
 PLAY: Final = "hermes_atropos.agent.play"
-"""Where a rollout's `context.state` holds its `AgentPlay`, for the verification that follows."""
+"""The key in a rollout's `context.state` that holds its `AgentPlay` for verification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentHooks:
-    """What an environment does before and after its agent's work, and what these make their calls with."""
+    """An environment's hooks before and after the agent's work, and the function for their tool calls."""
 
     set_up: Callable[..., Awaitable[Mapping[str, Any] | None]]
     """`setup_trajectory_workspace`."""
@@ -49,7 +49,7 @@ class EnvironmentHooks:
 
 
 class AgentPlay:
-    """Plays the model's part of one rollout; called by the engine. Without `item` there is no workspace to set up."""
+    """Runs the model's part of one rollout; called by the engine. Without `item`, no workspace is set up."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AgentPlay:
         self.score_metadata: dict[str, Any] = {}
 
     def spec(self, spec: RolloutSpec) -> RolloutSpec:
-        """Return the rollout with what the agent's own config says."""
+        """Return the rollout's spec with the values of the agent's config."""
         config = self._env_config
         own = {"temperature", "max_tokens"} - {*config.sampling, *(config.extra_body or {})}
         sampling = {name: value for name, value in spec.sampling.items() if name not in own}
@@ -83,7 +83,7 @@ class AgentPlay:
     async def __call__(
         self, runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
     ) -> StopReason:
-        """Set up the workspace and play until a stop reason."""
+        """Set up the workspace and run until a stop reason."""
         context.state[PLAY] = self
         if self._has_item:
             await self._set_up(context)
@@ -95,13 +95,13 @@ class AgentPlay:
         return await self._loop.run(model)
 
     def result(self) -> AgentResult:
-        """Describe the model's part."""
+        """Return the agent's result."""
         return (
             AgentResult(success=False, error="The run was not started") if self._loop is None else self._loop.result()
         )
 
     async def verify(self, item: Any, final_response: str, context: RolloutContext) -> Score:
-        """Score the rollout with the environment's hook, in the workspace as the agent left it."""
+        """Score the rollout with the environment's hook, in the agent's final workspace."""
         hook = self._hooks.verify
         given = {
             "trajectory_id": context.rollout_id,
@@ -113,7 +113,7 @@ class AgentPlay:
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping | None):
             found = type(answer).__name__
             raise VerifierError(
-                f"verify_and_score_trajectory returned {found}, a pair of score and metadata was wanted"
+                f"expected verify_and_score_trajectory to return a pair of score and metadata, got {found}"
             )
         self.score_metadata = dict(answer[1] or {})
         parts = {name: float(value) for name, value in self.score_metadata.items() if _is_number(value)}
@@ -121,7 +121,7 @@ class AgentPlay:
         return dataclasses.replace(score, parts={**parts, **score.parts})
 
     def with_score_metadata(self, outcome: RolloutOutcome) -> RolloutOutcome:
-        """Add to the outcome what verification said: its messages, and the rest of its metadata."""
+        """Add the messages and metadata of verification to the outcome."""
         about = {name: value for name, value in self.score_metadata.items() if name != "verification_messages"}
         added = self.score_metadata.get("verification_messages") or ()
         provenance = {**outcome.provenance, "score_metadata": about} if about else outcome.provenance
@@ -133,13 +133,13 @@ class AgentPlay:
             meta = await hook(self._item, trajectory_id=context.rollout_id, exec_tool=self._hooks.exec_tool(context))
         except HermesError:
             raise
-        except Exception as error:  # the boundary to an environment's own code: its task is to blame
+        except Exception as error:  # the boundary to an environment's own code: a task failure
             raise TaskError(f"setup_trajectory_workspace raised {type(error).__name__}: {error}") from error
         self.workspace_meta = meta or {}
 
 
 class _ModelCalls:
-    """The calls of one rollout's model: checked, recorded and shortened like any others, answered as `ToolResult`s."""
+    """Runs the model's calls of one rollout: checked, recorded and shortened as usual, with `ToolResult` answers."""
 
     def __init__(self, dispatcher: ToolDispatcher, delay: float) -> None:
         self._dispatcher = dispatcher
@@ -169,7 +169,7 @@ class HostedTool:
         self._tool = tool
 
     async def call(self, arguments: dict[str, Any], context: RolloutContext) -> contract.ToolResult:
-        """Call it; what goes wrong is in the answer."""
+        """Call the tool; failures are in the result."""
         about = {"trajectory_id": context.rollout_id, "task_id": context.task_id}
         result = await execute_tool(self._tool, ToolCall(self._tool.schema.name, arguments), about)
         return contract.ToolResult(content=encode(result.to_dict()).decode(), error=result.error)
@@ -193,7 +193,7 @@ async def _enter(exec_tool: ExecTool, folder: str) -> None:
 
 
 def _arguments_for(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what an older hook has no parameter for."""
+    """Drop arguments that an older hook has no parameter for."""
     parameters = inspect.signature(hook).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {name: value for name, value in given.items() if takes_any or name in parameters}
@@ -202,5 +202,5 @@ def _arguments_for(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[s
 def _is_number(value: Any) -> bool:
     try:
         return isinstance(value, int | float) and math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False

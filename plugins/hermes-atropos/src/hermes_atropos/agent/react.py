@@ -1,7 +1,7 @@
 """The text protocol of `AtroposAgent`: tools in the system prompt, `<tool_call>` in the model's text.
 
-A turn thinks in `<think>`, then calls tools or answers. The answers to its calls come back as one user message of
-`<tool_response>` blocks. A call that cannot be read is answered too: it never passes for a final answer.
+A turn thinks in `<think>`, then calls tools or gives the final answer. The results come back as one user message of
+`<tool_response>` blocks. An unreadable call gets an error result and never counts as a final answer.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ The error was in parse(): an empty line was taken for a header. It is fixed, and
 _MARK: Final = re.compile(r"<think>|</think>|<tool_call>\s*")
 _CLOSER: Final = re.compile(r"\s*</tool_call>")
 _NAME: Final = re.compile(r"([\w.:-]+)\s*(?=\{)")
-_MOST_PROBLEMS: Final = 16  # in a row; more of them tell the model nothing
-_MOST_IN_ALL: Final = 64  # each costs a look at all of the text before it
-_DECODER: Final = json.JSONDecoder(strict=False)  # a raw line break in a string is what models write
+_MOST_PROBLEMS: Final = 16  # in a row; more of them do not help the model
+_MOST_IN_ALL: Final = 64  # each costs a scan of the whole text before it
+_DECODER: Final = json.JSONDecoder(strict=False)  # models write raw line breaks in strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReactTurn:
-    """A turn as it was read. `problems` answer the calls that could not be; `answer` is its text without either.
+    """A parsed turn. `problems` answer the unreadable calls; `answer` is the text without calls.
 
-    `is_truncated` says that the token limit cut it off in the middle of a call, the last of the problems.
+    `is_truncated`: the token limit cut it off within a call, which is the last of the problems.
     """
 
     message: str
@@ -66,9 +66,9 @@ class ReactTurn:
 
 
 def system_prompt(definitions: str, own: str | None = None) -> str:
-    """Return the system prompt for tool definitions in JSON; `own` instructions take the place of the built-in ones.
+    """Return the system prompt for tool definitions in JSON; `own` instructions replace the built-in ones.
 
-    `<tools>` is added to instructions that have none.
+    `<tools>` is added to instructions without it.
     """
     if own is None:
         return _INSTRUCTIONS.format(tools=definitions)
@@ -76,9 +76,9 @@ def system_prompt(definitions: str, own: str | None = None) -> str:
 
 
 def read_turn(reply: ModelReply, step: int) -> ReactTurn:
-    """Read a reply: its content, or its reasoning where the content is empty, or the calls that a server took out."""
+    """Parse a reply: its content, its reasoning if the content is empty, or the calls that a server parsed."""
     text = reply.content or ""
-    if reply.tool_calls:  # a server that parses <tool_call> itself; the turn is written as the model wrote it
+    if reply.tool_calls:  # a server that parses <tool_call> itself; the turn is written in the model's format again
         text = "\n".join([text, *(_render_call(call.name, call.arguments) for call in reply.tool_calls)]).strip("\n")
     elif not text.strip():
         text = reply.reasoning or ""
@@ -101,19 +101,19 @@ def read_turn(reply: ModelReply, step: int) -> ReactTurn:
 
 
 def observation(results: Sequence[ToolResult], *, with_metadata: bool = False) -> str:
-    """Return the user message that answers a turn's calls."""
+    """Return the user message with the results of a turn's calls."""
     return "\n".join(result.to_xml(with_metadata=with_metadata) for result in results)
 
 
 class _UnreadableError(Exception):
-    """What is wrong with a call."""
+    """A call cannot be parsed; the text is the reason."""
 
 
 class _Reader:
-    """Goes through a turn once, from mark to mark; a mark inside a call's JSON or a thought is text.
+    """Parses a turn in one pass, from mark to mark; a mark inside a call's JSON or a thought is text.
 
-    A thought that was opened in the prompt ends with a mark of its own, and takes back what was read before; one that
-    never ends is all there is, and is read like the rest.
+    A closing mark without an opening one ends a thought that the prompt opened, so everything before it is discarded. A
+    thought that never ends is parsed like other text.
     """
 
     def __init__(self, text: str) -> None:
@@ -168,7 +168,7 @@ class _Reader:
 
 
 def _body(text: str, at: int) -> tuple[str | None, Any, int]:
-    """Return the name before the braces, if it stands there, what the JSON holds, and where it ends."""
+    """Return the name before the braces (if any), the decoded JSON, and its end."""
     name = _NAME.match(text, at)
     at = at if name is None else name.end()
     try:
@@ -177,13 +177,13 @@ def _body(text: str, at: int) -> tuple[str | None, Any, int]:
         raise _UnreadableError("its JSON is nested too deep") from None
     except ValueError:
         wanted = '{"name": …, "arguments": {…}}'
-        raise _UnreadableError(f"{wanted} was wanted, found {text[at : at + 40]!r}") from None
+        raise _UnreadableError(f"expected {wanted}, got {text[at : at + 40]!r}") from None
     return (name.group(1) if name else None), value, end
 
 
 def _call(name: str | None, value: Any, raw: str) -> ToolCall:
     if not isinstance(value, dict):
-        raise _UnreadableError(f"a JSON object was wanted, found {type(value).__name__}")
+        raise _UnreadableError(f"expected a JSON object, got {type(value).__name__}")
     if name is not None:
         return ToolCall(name=name, arguments=value, raw_text=raw)
     if not isinstance(value.get("name"), str) or not value["name"]:
@@ -199,9 +199,9 @@ def _arguments(value: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             arguments = _DECODER.decode(arguments)
         except (ValueError, RecursionError) as error:
-            raise _UnreadableError('its "arguments" are a text that is no JSON') from error
+            raise _UnreadableError('its "arguments" are text that is not JSON') from error
     if not isinstance(arguments, dict):
-        raise _UnreadableError(f'its "arguments" are no JSON object but {type(arguments).__name__}')
+        raise _UnreadableError(f'expected a JSON object as "arguments", got {type(arguments).__name__}')
     return arguments
 
 

@@ -1,4 +1,4 @@
-"""What `AtroposAgent` is told and what it gives back, in the predecessor's shapes."""
+"""The configuration and results of `AtroposAgent`, in hermes-agent's shapes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hermes_tools.agent_tools import ToolCall, ToolResult
 
 @dataclass(slots=True, kw_only=True)
 class AgentConfig:
-    """How an agent works.
+    """The configuration of an agent.
 
-    `max_tokens` None leaves the length of a turn to the server. `system_prompt` takes the place of the built-in
-    instructions. `tool_delay_s` is waited between two calls. `working_dir` is where the session begins, made if it
-    is not there.
+    `max_tokens` None leaves the length of a turn to the server. `system_prompt` replaces the built-in instructions.
+    `tool_delay_s` is the pause between two calls. `working_dir` is the session's first directory, created if missing.
     """
 
     temperature: float = 0.7
@@ -30,7 +29,7 @@ class AgentConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SequenceData:
-    """A sequence for the trainer: -100 in `masked_tokens` where there is no loss, 1.0 where there is no logprob."""
+    """A sequence for the trainer: -100 in `masked_tokens` means no loss, 1.0 in `logprobs` means no logprob."""
 
     full_text: str
     tokens: Sequence[int]
@@ -40,7 +39,7 @@ class SequenceData:
 
     @classmethod
     def of_node(cls, node: Mapping[str, Any]) -> SequenceData:
-        """Read a node of a session's state."""
+        """Create it from a node of a session's state."""
         return cls(
             full_text=str(node.get("full_text") or ""),
             tokens=list(node["tokens"]),
@@ -52,14 +51,14 @@ class SequenceData:
 
 @dataclass(slots=True, kw_only=True)
 class AgentStep:
-    """One turn: what the model wrote, the calls in it, their answers (those of unreadable calls are the last)."""
+    """One turn: the model's text, its calls, and their results (those of unreadable calls last)."""
 
     step_number: int
     assistant_message: str
     tool_calls: list[ToolCall] = field(default_factory=list)
     tool_results: list[ToolResult] = field(default_factory=list)
     sequence_data: SequenceData | None = None
-    """Set on the last step of a rollout whose tokens were recorded: the whole sequence."""
+    """The whole sequence, set on the last step of a rollout with recorded tokens."""
 
     @property
     def has_tool_calls(self) -> bool:
@@ -69,10 +68,10 @@ class AgentStep:
 
 @dataclass(slots=True, kw_only=True)
 class AgentResult:
-    """How a run of an agent ended.
+    """The result of an agent's run.
 
-    `trajectory_data` is its sequence of exact tokens, the last one where it broke into several; None from a server
-    without token ids. `total_tokens` are those sampled.
+    `trajectory_data` is the sequence of exact tokens, the last one of several branches; None without token ids.
+    `total_tokens` counts sampled tokens.
     """
 
     success: bool
@@ -85,16 +84,16 @@ class AgentResult:
 
     @property
     def num_steps(self) -> int:
-        """How many turns the model took."""
+        """The number of the model's turns."""
         return len(self.steps)
 
     @property
     def total_tool_calls(self) -> int:
-        """How many tools it called."""
+        """The number of tool calls."""
         return sum(len(step.tool_calls) for step in self.steps)
 
     def to_messages(self) -> list[Message]:
-        """Return the turns and their answers as chat messages, without what came before them."""
+        """Return the turns and tool results as chat messages, without the messages before them."""
         messages: list[Message] = []
         for step in self.steps:
             messages.append({"role": "assistant", "content": step.assistant_message})
@@ -103,7 +102,7 @@ class AgentResult:
         return messages
 
     def to_scored_data(self, score: float) -> dict[str, Any] | None:
-        """Return the sequence as Atropos' `ScoredDataItem`; None where no tokens were recorded."""
+        """Return the sequence as Atropos' `ScoredDataItem`, or None without recorded tokens."""
         data = self.trajectory_data
         if data is None:
             return None

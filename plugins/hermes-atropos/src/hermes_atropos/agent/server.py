@@ -1,4 +1,4 @@
-"""What an `AtroposAgent` may be given as its server: our model clients and sessions, and servers of Atropos' shape."""
+"""Adapt the servers that an `AtroposAgent` accepts: model clients, sessions, and servers of Atropos' shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_core.contracts.tokens import ModelSession, RecordingModel
 
 
 def model_of(server: Any, rollout_id: str) -> ModelClient | ModelSession:
-    """Return what to chat with in one conversation; a session that keeps the tokens, where the server can."""
+    """Return the model for one conversation; a recording session if the server supports it."""
     model = server.model if isinstance(server, Servers) else server
     if isinstance(model, RecordingModel):
         session = model.session(rollout_id)
@@ -22,33 +22,33 @@ def model_of(server: Any, rollout_id: str) -> ModelClient | ModelSession:
 
 
 def reasoning_of(server: Any) -> Mapping[str, Any]:
-    """Return what the environment's servers want in every request; sessions and strangers add their own."""
+    """Return the reasoning fields of an environment's servers; sessions and other servers add their own."""
     return server.reasoning if isinstance(server, Servers) else {}
 
 
 class CompletionModel:
-    """Chats with a server that has `chat_completion` and answers in OpenAI's types."""
+    """Wraps a server with `chat_completion` that answers in OpenAI's types."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What is known of it: its type."""
+        """The server's type, the only known fact."""
         return {"protocol": type(self._server).__name__}
 
     async def check(self) -> None:
-        """Ask nothing: such a server has no question that costs nothing."""
+        """Do nothing: such a server has no check that is free."""
 
     async def chat(self, request: ModelRequest) -> ModelReply:
-        """Ask for one completion."""
+        """Request one completion."""
         completion = await self._server.chat_completion(
             messages=[dict(message) for message in request.conversation.messages], **request.sampling
         )
         return _reply(completion)
 
     async def aclose(self) -> None:
-        """Leave the server open: it is not ours."""
+        """Do nothing: the server belongs to the caller."""
 
 
 def _reply(completion: Any) -> ModelReply:

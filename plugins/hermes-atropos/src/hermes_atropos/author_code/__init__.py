@@ -1,1 +1,1 @@
-"""What an environment's author writes: rewards, contexts that are called without await, loops of their own."""
+"""Support for authors' code: rewards, contexts that are called without await, and own agent loops."""

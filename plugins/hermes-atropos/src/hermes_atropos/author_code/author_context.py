@@ -1,6 +1,6 @@
-"""The asynchronous context as hermes-agent's authors know it.
+"""The asynchronous context with hermes-agent's behaviour.
 
-A tool that fails answers `{"error": …}`, and a relative path begins where the session is.
+A tool that fails returns `{"error": …}`, and a relative path starts at the session's directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOOL_CALLS: Final = {
     "browser_snapshot": "browser_snapshot",
     "call_tool": "",
 }
-"""The methods that call a tool, and its name; `call_tool` is told it."""
+"""The methods that call a tool, with its name; `call_tool` gets the name as an argument."""
 
 _PATHS: Final = {
     **dict.fromkeys(("read_file", "write_file", "search"), "path"),
@@ -49,25 +49,25 @@ _NO_DIRECTORY: Final[dict[str, Callable[[str], Any]]] = {
     "download_file": lambda text: {"success": False, "error": text},
     "download_dir": lambda text: [{"success": False, "error": text}],
 }
-"""What the methods answer in a session whose directory was removed; the others raise."""
+"""The results of methods when the session's directory was removed; other methods raise."""
 
 _MAY_MOVE: Final = frozenset({"terminal", "call_tool", "sandbox"})
-"""By what of a context its session may come to another directory than the workspace."""
+"""The attributes of a context that may change its session's directory."""
 
 _MOVED: Final = "hermes_atropos.session_may_have_moved"
 
-# A function may be called `pwd`, `builtin` or `unset`; in POSIX mode, which an assignment begins, it cannot take the
-# place of `unset`. The first `pwd` fails where the directory was removed, which the second one alone would not tell.
+# The session may define a function `pwd`, `builtin` or `unset`; in POSIX mode, which the assignment starts, a function
+# cannot replace `unset`. The first `pwd` fails if the directory was removed; the second one alone would not.
 _PRINT_DIRECTORY: Final = r"( POSIXLY_CORRECT=1; \unset -f pwd; \pwd -P >/dev/null && \pwd )"
 
 
 class AuthorContext:
-    """A rollout's context for an environment's own code; what it does not change is the context's.
+    """A rollout's context for an environment's own code; unchanged methods are the wrapped context's.
 
-    A tool that is not installed, cannot take its arguments or raises is answered, as hermes-agent did, so that a reward
-    goes on; `missing_tools` are those that a warning has named already. A sandbox that went away is raised: what cannot
-    be judged has no reward. A relative path of a file method begins in the session's directory, so that it names the
-    file that a command names.
+    If a tool is not installed, refuses its arguments or raises, the method returns an error as in hermes-agent, so that
+    the reward function continues; `missing_tools` are the tools that were already warned about. A lost sandbox raises,
+    because a rollout that cannot be judged has no reward. A relative path of a file method starts at the session's
+    directory, as in a command.
     """
 
     def __init__(self, context: Any, missing_tools: set[str]) -> None:
@@ -103,7 +103,7 @@ class AuthorContext:
             arguments[name] = await self._path_in_session(arguments[name], sandbox)
 
     async def _path_in_session(self, path: str, sandbox: Sandbox) -> str:
-        """Return a path that means in the sandbox's file calls what it means to a command of the session."""
+        """Resolve a path as a command of the session would, for the sandbox's file calls."""
         path = await expand_home(path, sandbox)
         if not path or path.startswith("/") or not self._context.state.get(_MOVED):
             return path
@@ -120,7 +120,7 @@ class AuthorContext:
             return await method(*bound.args, **bound.kwargs)
         except (BackendError, ContextUnusableError):
             raise
-        except Exception as error:  # the plugin boundary: a tool's failure is the author's to judge
+        except Exception as error:  # the plugin boundary: the author decides about a tool's failure
             if name not in _TOOL_CALLS:
                 raise
             if isinstance(error, PluginError):
@@ -129,7 +129,7 @@ class AuthorContext:
             return json.dumps(answer, ensure_ascii=False) if name == "call_tool" else answer
 
     def _drop_strangers(self, tool: Any, call: dict[str, Any]) -> None:
-        """Leave out arguments that a tool does not know, as hermes-agent's tools ignored them."""
+        """Drop arguments that a tool does not have, because hermes-agent's tools ignored them."""
         if not isinstance(tool, str):
             raise ArgumentsError(f"Unknown tool: {tool}. Expected the name of a tool, got {type(tool).__name__}.")
         schema, arguments = self._context.tool_spec(tool).parameters, call["arguments"]
@@ -138,16 +138,16 @@ class AuthorContext:
         strangers = sorted(arguments.keys() - schema.get("properties", {}).keys(), key=str)
         if strangers and not schema.get("patternProperties"):
             logger.warning(
-                "ctx.call_tool leaves out what tool %r does not take: %s", tool, ", ".join(map(str, strangers))
+                "ctx.call_tool drops arguments that tool %r does not have: %s", tool, ", ".join(map(str, strangers))
             )
             call["arguments"] = {key: value for key, value in arguments.items() if key not in strangers}
 
     def _warn_once(self, name: str, tool: str, error: PluginError) -> None:
-        """Name a tool that cannot be had, which every rollout's reward will miss."""
+        """Warn once about an unavailable tool, because every rollout's reward will lack it."""
         if tool not in self._missing_tools:
             self._missing_tools.add(tool)
             reason = " ".join(f"{error.message}; {error.hint or ''}".split()).removesuffix(";")
-            logger.warning("ctx.%s answers an error, because tool %r cannot be had: %s", name, tool, reason)
+            logger.warning("ctx.%s returns an error, because tool %r is not available: %s", name, tool, reason)
 
 
 async def _session_directory(sandbox: Sandbox) -> str:
@@ -160,7 +160,7 @@ async def _session_directory(sandbox: Sandbox) -> str:
 
 
 def _bind(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    """Return a method's arguments; raises `TypeError` as the call itself would."""
+    """Bind a method's arguments; raise `TypeError` as the call itself would."""
     signature = inspect.signature(getattr(RolloutContext, name))
     own = list(signature.parameters.values())[1:]
     bound = signature.replace(parameters=own).bind(*args, **kwargs)

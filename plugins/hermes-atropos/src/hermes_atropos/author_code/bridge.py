@@ -1,10 +1,10 @@
-"""Lets a coroutine call coroutine functions without `await`, on the same event loop and without blocking it.
+"""Let a coroutine call coroutine functions without `await`, on the same event loop and without blocking it.
 
 The coroutine runs inside a greenlet. A call that has to wait switches to the greenlet of the event loop, which awaits
-it there like anything else and switches back with the answer; to the caller it looks like an ordinary call. What the
-coroutine itself awaits is passed on to the event loop unchanged. So one task stays one task: cancellation, timeouts,
-context variables and tracebacks are what they would be with `await` written out. Tasks that the coroutine starts
-(`asyncio.gather`, `wait_for`, `create_task`) run in greenlets of their own.
+it and switches back with the result; to the caller it looks like an ordinary call. Awaits of the coroutine itself are
+passed on to the event loop unchanged. So it remains one task: cancellation, timeouts, context variables and tracebacks
+are the same as with an explicit `await`. Tasks that the coroutine starts (`asyncio.gather`, `wait_for`, `create_task`)
+run in separate greenlets.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ T = TypeVar("T")
 
 
 def bridged(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """Return a coroutine's twin in which a `ToolContext`'s methods may be called without `await`.
+    """Wrap a coroutine so that a `ToolContext`'s methods may be called in it without `await`.
 
-    An environment's `compute_reward` is run this way, and the tasks it starts. A task that is started from elsewhere
-    (a callback, a task that was there before) is not: wrap what it calls.
+    An environment's `compute_reward` and the tasks it starts run this way. A task started elsewhere (a callback, an
+    earlier task) does not: wrap its coroutines.
     """
     return _Bridged(coroutine)
 
 
 def can_wait() -> bool:
-    """Tell whether the caller runs inside `bridged`, in its very task, so that `wait` works."""
+    """Return whether the caller runs inside `bridged`, in the same task, so that `wait` works."""
     runner = getcurrent()
     return isinstance(runner, _Runner) and runner.task is asyncio.current_task()
 
 
 def wait(awaitable: Awaitable[T]) -> T:
-    """Wait for something without `await`; only where `can_wait()`. Raises what it raises, and cancellation."""
+    """Wait for an awaitable without `await`; only if `can_wait()`. Raises its errors, and cancellation."""
     return cast("T", _switch_out(_Step(awaitable, is_call=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a runner asks its driver for: to await a call's awaitable, or to pass on what the coroutine awaits."""
+    """A request of a runner to its driver: await a call's awaitable, or pass on an await of the coroutine."""
 
     value: Any
     is_call: bool = False
 
 
 class _Runner(greenlet):
-    """The greenlet that a coroutine runs in."""
+    """The greenlet of a coroutine."""
 
     task: asyncio.Task[Any] | None
 
@@ -70,7 +70,7 @@ def _switch_out(step: _Step) -> Any:
 
 
 class _Bridged(Coroutine[Any, Any, T]):
-    """Drives a coroutine from inside a greenlet; the generator below runs in the event loop's own."""
+    """Drives a coroutine in a greenlet; the generator below runs in the event loop's greenlet."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
@@ -86,7 +86,7 @@ class _Bridged(Coroutine[Any, Any, T]):
         """Raise inside, as a coroutine does."""
         if self._steps is None:
             self._steps = self.__await__()
-            self._coroutine.close()  # it was cancelled before it began
+            self._coroutine.close()  # cancelled before the start
         return self._steps.throw(*error)
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class _Bridged(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         runner = _Runner(self._run)
         runner.task = asyncio.current_task()
-        # A greenlet begins with no context variables; the task's own context makes what is set visible outside, too.
+        # A greenlet starts without context variables; with the task's own context, changes are also visible outside.
         runner.gr_context = getcurrent().gr_context
         with _children_bridged(asyncio.get_running_loop()):
             step = runner.switch()
@@ -109,15 +109,15 @@ class _Bridged(Coroutine[Any, Any, T]):
                     answer = (yield from step.value.__await__()) if step.is_call else (yield step.value)
                 except BaseException as error:  # noqa: BLE001 - whatever it is, cancellation too: it is the caller's
                     failure = error
-                runner.parent = getcurrent()  # not the one it began in, where a task's first step is taken at once
+                runner.parent = getcurrent()  # may differ from the first parent when a task's first step runs eagerly
                 if failure is None:
                     step = runner.switch(answer)
-                else:  # with the traceback, which greenlet leaves out of its own accord
+                else:  # with the traceback, which greenlet would drop
                     step = runner.throw(type(failure), failure, failure.__traceback__)
         return cast("T", step)
 
     def _run(self) -> T:
-        """Take the coroutine through its steps; its exceptions reach the driver by themselves."""
+        """Step through the coroutine; its exceptions propagate to the driver."""
         answer: Any = None
         failure: BaseException | None = None
         while True:
@@ -134,7 +134,7 @@ class _Bridged(Coroutine[Any, Any, T]):
 
 @contextmanager
 def _children_bridged(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Let the event loop make bridged tasks of what bridged code starts, while there is any."""
+    """Make the event loop bridge tasks that bridged code starts, while such code runs."""
     found: Any = loop.get_task_factory()
     factory = found if isinstance(found, _TaskFactory) else _TaskFactory(found)
     loop.set_task_factory(factory)
@@ -149,7 +149,7 @@ def _children_bridged(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 class _TaskFactory:
-    """Makes tasks as the factory before it did; only what bridged code starts itself is bridged too."""
+    """Creates tasks with the previous factory; only tasks started by bridged code are bridged too."""
 
     def __init__(self, previous: Any) -> None:
         self.previous = previous

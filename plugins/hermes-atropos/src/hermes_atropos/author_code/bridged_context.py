@@ -1,8 +1,8 @@
-"""The `ToolContext` of an `async def compute_reward`: its methods are called as the predecessor's were, or awaited.
+"""The `ToolContext` of an `async def compute_reward`: its methods can be called as in hermes-agent, or awaited.
 
-Inside `compute_reward` a call of one of the predecessor's methods returns when it has its answer, a dictionary, list or
-text that may be awaited as well. Where that cannot be (in a task that is not of its making, and for the methods that
-the predecessor had not) it returns something to be awaited, and nothing is done until then.
+Inside `compute_reward`, a call of one of hermes-agent's methods returns its result, a dictionary, list or text that can
+also be awaited. In a task that `compute_reward` did not start, and for new methods, the call returns an awaitable, and
+nothing runs until it is awaited.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CALLED: Final = frozenset(
         "browser_snapshot", "call_tool", "cleanup", "upload_file", "upload_dir", "download_file", "download_dir",
     }
 )  # fmt: skip
-"""The predecessor's methods, which need no `await`."""
+"""hermes-agent's methods, which need no `await`."""
 
 
 async def reward_of(compute: Callable[..., Any], item: Any, result: Any, context: AuthorContext) -> Any:
-    """Call an environment's `async def compute_reward` with a context that serves old code and new.
+    """Call an environment's `async def compute_reward` with a context for old and new code.
 
-    A call that was never awaited where it had to be is a `VerifierError`, though the function came to an end: what it
-    judged by has not happened.
+    A required but missing `await` is a `VerifierError` even if the function returned, because the call it relied on
+    never ran.
     """
     handle = BridgedContext(context)
     try:
@@ -45,9 +45,9 @@ async def reward_of(compute: Callable[..., Any], item: Any, result: Any, context
 class BridgedContext:
     """One rollout's `ToolContext` for code in any style.
 
-    Called in `compute_reward` or a task that it started: the answer, awaitable. Called in another task: to be awaited.
-    Called in a worker thread (`asyncio.to_thread`): the answer. `asynchronous` is the plain asynchronous context, for
-    `asyncio.gather(ctx.asynchronous.terminal("a"), ctx.asynchronous.terminal("b"))`.
+    In `compute_reward` or a task that it started, a call returns the result, which is also awaitable. In another task
+    it returns an awaitable. In a worker thread (`asyncio.to_thread`) it returns the result. `asynchronous` is the plain
+    asynchronous context, for `asyncio.gather(ctx.asynchronous.terminal("a"), ctx.asynchronous.terminal("b"))`.
     """
 
     def __init__(self, context: AuthorContext) -> None:
@@ -63,13 +63,13 @@ class BridgedContext:
         return functools.wraps(value)(functools.partial(self._call, name))
 
     def require_awaited(self) -> None:
-        """Raise a `VerifierError` if a call was left without its `await`."""
+        """Raise a `VerifierError` if a call was never awaited."""
         left = [call for call in self._deferred if not call.started]
         if left:
-            left[0].refuse("was never awaited, so it was not done")
+            left[0].refuse("was never awaited, so it did not run")
 
     def discard(self) -> None:
-        """Forget what was never awaited."""
+        """Discard calls that were never awaited."""
         for call in self._deferred:
             call.close()
         self._deferred.clear()
@@ -86,7 +86,7 @@ class BridgedContext:
 
 
 class Deferred(Coroutine[Any, Any, Any]):
-    """A call that waits for its `await`; used as an answer it says so."""
+    """A call that must be awaited; using it as a result raises an error."""
 
     def __init__(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._name = name
@@ -112,35 +112,35 @@ class Deferred(Coroutine[Any, Any, Any]):
         return (yield from self._coroutine.__await__())
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise what the author has to do; the call will not be made."""
+        """Raise an error that tells the author what to write; the call does not run."""
         self.close()
         if self._name in CALLED:
-            where = "in a task that compute_reward did not start itself a call has to be awaited"
+            where = "in a task that compute_reward did not start itself, a call must be awaited"
             hint = f"await ctx.{self._name}(…), or run the task's work in hermes_atropos.bridged(coroutine)"
         else:
-            where, hint = "this method has to be awaited", f"await ctx.{self._name}(…)"
+            where, hint = "this method must be awaited", f"await ctx.{self._name}(…)"
         raise VerifierError(f"ctx.{self._name}() {problem}; {where}", hint=hint)
 
     def _refuse_use(self, *_: Any) -> NoReturn:
-        self.refuse("was used as if it were its answer")
+        self.refuse("was used as if it were its result")
 
     __getitem__ = __iter__ = __contains__ = __len__ = __bool__ = _refuse_use
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # what Python and its libraries look for
+        if name.startswith("_"):  # probed by Python and libraries
             raise AttributeError(name)
         self._refuse_use()
 
 
 class _Answer:
-    """An answer that may be awaited, or given to `asyncio.gather` or `create_task`; it is there already."""
+    """A result that can also be awaited, or passed to `asyncio.gather` or `create_task`."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         yield from ()
         return self
 
     def send(self, _value: Any) -> Any:
-        """End at once with the answer, as a coroutine does."""
+        """Return the result at once, as a coroutine does."""
         raise StopIteration(self)
 
     def throw(self, error: BaseException, *_: Any) -> Any:
@@ -148,31 +148,31 @@ class _Answer:
         raise error
 
     def close(self) -> None:
-        """Do nothing: it has ended."""
+        """Do nothing: the call has ended."""
 
 
 class AnswerDict(_Answer, dict[str, Any]):
-    """A dictionary that may be awaited."""
+    """A dictionary that can be awaited."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # asyncio.gather keeps what it is given in a dictionary
         return id(self)
 
 
 class AnswerList(_Answer, list[Any]):
-    """A list that may be awaited."""
+    """A list that can be awaited."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # as above
         return id(self)
 
 
 class AnswerText(_Answer, str):
-    """A text that may be awaited."""
+    """A text that can be awaited."""
 
     __slots__ = ()
 
 
 class AnswerNone(_Answer):
-    """Nothing, that may be awaited."""
+    """None as a value that can be awaited."""
 
     def __bool__(self) -> bool:
         return False
@@ -182,7 +182,7 @@ class AnswerNone(_Answer):
 
 
 def awaitable_answer(value: Any) -> Any:
-    """Return an answer of the predecessor's methods in a form that may be awaited too."""
+    """Wrap a result of hermes-agent's methods so that it can also be awaited."""
     match value:
         case dict():
             return AnswerDict(value)

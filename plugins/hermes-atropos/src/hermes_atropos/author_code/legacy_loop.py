@@ -1,4 +1,4 @@
-"""Rollouts that an environment's own code plays: the predecessor's `HermesAgentLoop` and `ToolContext(task_id)`."""
+"""hermes-agent's `HermesAgentLoop` and `ToolContext(task_id)`, for rollouts in an environment's own code."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from hermes_core.tooling import ToolSelection
 
 
 class HermesAgentLoop:
-    """The agent loop for an environment's own code, in `evaluate` for example.
+    """The agent loop for an environment's own code, such as `evaluate`.
 
-    `server` is the environment's `self.server`, or a session of its `managed_server()`, which keeps tokens. The
-    sandbox is that of `task_id`; `ToolContext(task_id)` reaches it afterwards, and its `cleanup()` closes it.
+    `server` is the environment's `self.server`, or a session of its `managed_server()`, which records tokens. The
+    sandbox belongs to `task_id`; `ToolContext(task_id)` can use it afterwards, and its `cleanup()` closes it.
     """
 
-    def __init__(  # noqa: PLR0917 - the predecessor's signature
+    def __init__(  # noqa: PLR0917 - hermes-agent's signature
         self,
         server: Servers | ManagedSession,
         tool_schemas: Sequence[Mapping[str, Any]],
@@ -50,9 +50,10 @@ class HermesAgentLoop:
         self._tools = self._selection(tool_schemas, frozenset(valid_tool_names))
 
     async def run(self, messages: list[Message]) -> AgentResult:
-        """Play until the model answers; `messages` is continued in place.
+        """Run until the model answers; `messages` is extended in place.
 
-        A model that fails ends it, with `finished_naturally` false; raised is what would fail every other one too.
+        A model error ends the loop with `finished_naturally` false; only errors that would fail every rollout are
+        raised.
         """
         record = RolloutRecord(self._spec(messages))
         context = await self._context()
@@ -82,7 +83,7 @@ class HermesAgentLoop:
 
 
 class _ByTaskId:
-    """An asynchronous context that opens its sandbox with the first call."""
+    """An asynchronous context that opens its sandbox on the first call."""
 
     def __init__(self, own: OwnRollouts, task_id: str) -> None:
         self._own = own
@@ -106,17 +107,17 @@ class _ByTaskId:
 
 
 class ToolContext(BridgedContext):
-    """The predecessor's `ToolContext(task_id)`: reaches the sandbox of that task id and every installed tool.
+    """hermes-agent's `ToolContext(task_id)`: gives access to that task's sandbox and every installed tool.
 
-    `compute_reward` is handed one; this is for an environment's other code, `evaluate` for example. Its methods are
-    called, or awaited, as in `compute_reward`.
+    `compute_reward` gets its own; this one is for an environment's other code, such as `evaluate`. Its methods can be
+    called or awaited, as in `compute_reward`.
     """
 
     def __init__(self, task_id: str) -> None:
         own = OWN.get()
         if own is None:
             raise ConfigError(
-                "ToolContext(task_id) was made outside of an environment that serves, processes or evaluates",
-                hint="in compute_reward use the ctx that is handed over",
+                "ToolContext(task_id) was created outside of an environment that serves, processes or evaluates",
+                hint="in compute_reward use its argument ctx",
             )
         super().__init__(_ByTaskId(own, task_id))  # type: ignore[arg-type]  # has its methods

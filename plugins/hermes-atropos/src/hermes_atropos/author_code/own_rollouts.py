@@ -1,4 +1,4 @@
-"""What is an environment's own while its code plays rollouts itself: their sandboxes, and the tools that it drew."""
+"""State of rollouts that an environment's own code runs: their sandboxes and drawn tools."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hermes_core.rollout import RolloutContext, Runtime, merge_sandbox_spec
 from hermes_core.tooling import ToolSelection
 
 OWN: Final[ContextVar[OwnRollouts | None]] = ContextVar("hermes_core_atropos_own", default=None)
-"""Whose code is running: set while an environment serves, processes or evaluates."""
+"""The environment of the running code, set while it serves, processes or evaluates."""
 
 OWN_TOOLS: Final[ContextVar[tuple[list[dict[str, Any]], set[str]] | None]] = ContextVar(
     "hermes_core_atropos_own_tools", default=None
 )
-"""What an own `collect_trajectories` drew for the rollouts it starts."""
+"""The tools that an own `collect_trajectories` drew for its rollouts."""
 
 
 def legacy_tools(tools: ToolSelection) -> tuple[list[dict[str, Any]], set[str]]:
-    """Return tools as the predecessor had them: schemas, and the set of their names."""
+    """Return tools in hermes-agent's form: schemas and the set of their names."""
     return [spec.openai_schema() for spec in tools.specs], set(tools.names)
 
 
 @contextmanager
 def mark_own(own: OwnRollouts) -> Iterator[None]:
-    """Let the block's code, and what it starts, be this environment's own."""
+    """Mark the code in the block, and tasks it starts, as this environment's own."""
     token = OWN.set(own)
     try:
         yield
@@ -35,9 +35,9 @@ def mark_own(own: OwnRollouts) -> Iterator[None]:
 
 
 class OwnRollouts:
-    """The sandboxes of an environment's own rollouts, by task id; each lives until its context is cleaned up.
+    """The sandboxes of an environment's own rollouts by task id, each open until its context is cleaned up.
 
-    `missing_tools` are those that the environment's code asked for and that a warning has named.
+    `missing_tools` are the unavailable tools that were already warned about.
     """
 
     def __init__(self, runtime: Runtime, missing_tools: set[str]) -> None:

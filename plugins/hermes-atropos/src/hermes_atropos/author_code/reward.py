@@ -1,4 +1,4 @@
-"""The environment's own `compute_reward` as a verifier, so that the engine's verification phase calls it."""
+"""Wrap the environment's own `compute_reward` as a verifier for the verification phase."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Compute = Callable[[Any, AgentResult, Any], Any]
 
 
 class AwaitedReward:
-    """A `compute_reward` that is a coroutine function; runs on the event loop, its context's calls awaited or not."""
+    """A `compute_reward` that is a coroutine function: runs on the event loop; calls may omit `await`."""
 
     def __init__(self, compute: Compute, item: Any, missing_tools: set[str]) -> None:
         self._compute = compute
@@ -32,14 +32,14 @@ class AwaitedReward:
         self._missing_tools = missing_tools
 
     async def score(self, result: AgentResult, context: Any) -> Score:
-        """Judge one rollout."""
+        """Score one rollout."""
         return as_score(
             await reward_of(self._compute, self._item, with_nodes(result), AuthorContext(context, self._missing_tools))
         )
 
 
 class CalledReward:
-    """A `compute_reward` that is an ordinary function; runs in a worker thread with the synchronous context."""
+    """A `compute_reward` that is an ordinary function: runs in a worker thread with the synchronous context."""
 
     def __init__(self, compute: Compute, item: Any, missing_tools: set[str]) -> None:
         self._compute = compute
@@ -47,34 +47,34 @@ class CalledReward:
         self._missing_tools = missing_tools
 
     def score(self, result: AgentResult, context: Any) -> Score:
-        """Judge one rollout."""
+        """Score one rollout."""
         # The synchronous context is this call's own.
         context.asynchronous = AuthorContext(context.asynchronous, self._missing_tools)
         return as_score(self._compute(self._item, with_nodes(result), context))
 
 
 def as_score(value: Any) -> Score:
-    """Take a number of any library (NumPy's, a tensor of one element, a bool) for a score; None is none."""
+    """Convert a number of any library (NumPy, a tensor of one element, a bool) to a score; refuse None."""
     if isinstance(value, Score):
         return value
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
         raise VerifierError(
-            f"compute_reward returned {type(value).__name__}, a number was wanted",
-            hint="return a float; raise an exception where a rollout cannot be judged",
+            f"expected compute_reward to return a number, got {type(value).__name__}",
+            hint="return a float; raise an exception if a rollout cannot be judged",
         ) from error
     return Score(value=number)
 
 
 class RewardMaker:
-    """Makes the verifier `compute_reward` of one environment, which judges the rollouts of one item.
+    """Creates the verifier `compute_reward` of one environment for the rollouts of one item.
 
     `missing_tools` are those that the environment's own code asked for and that a warning has named.
     """
 
     class Options(BaseModel):
-        """What `reward_ref` says."""
+        """The options set by `reward_ref`."""
 
         item: Any
 
@@ -84,7 +84,7 @@ class RewardMaker:
         self._style = AwaitedReward if inspect.iscoroutinefunction(compute) else CalledReward
 
     def __call__(self, options: Options) -> AwaitedReward | CalledReward:
-        """Make it."""
+        """Create the verifier."""
         return self._style(self._compute, options.item, self._missing_tools)
 
 
@@ -101,5 +101,5 @@ def reward_spec(*, needs_sandbox: bool, lowest: float) -> VerifierSpec:
 
 
 def reward_ref(item: Any) -> Ref:
-    """Name the environment's own verifier for one item."""
+    """Return the reference to the environment's own verifier for one item."""
     return Ref(kind="verifier", name=COMPUTE_REWARD, options={"item": item})

@@ -11,10 +11,10 @@ from hermes_core.contracts.errors import ConfigError, UnavailableComponentError
 
 
 def load_items(name: str, split: str) -> list[dict[str, Any]]:
-    """Read one split; blocks, so call it in a thread.
+    """Load one split; it blocks, so call it in a thread.
 
-    Of a file those records are taken whose `split` is the wanted one or that name none; of a folder the file
-    `<split>.jsonl`. Anything else is a Hugging Face dataset, which may ask the network.
+    From a file, records with this `split` or without one are used; from a folder, the file `<split>.jsonl`. Any other
+    name is a Hugging Face dataset, which may use the network.
     """
     path = Path(name)
     if path.is_dir():
@@ -29,7 +29,7 @@ def load_items(name: str, split: str) -> list[dict[str, Any]]:
             raise ConfigError(f"dataset_name {name} has no record of the split {split!r}", hint="dataset_split: …")
         return items
     if path.suffix in {".jsonl", ".json"}:
-        raise ConfigError(f"dataset_name {name}: no such file", hint="name a JSONL file, or a Hugging Face dataset")
+        raise ConfigError(f"dataset_name {name}: no such file", hint="give a JSONL file or a Hugging Face dataset")
     return _hugging_face(name, split)
 
 
@@ -43,7 +43,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ConfigError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(record, dict):
-            raise ConfigError(f"{path}:{number}: a JSON object was wanted, found {type(record).__name__}")
+            raise ConfigError(f"{path}:{number}: expected a JSON object, got {type(record).__name__}")
         records.append(record)
     return records
 
@@ -53,7 +53,8 @@ def _hugging_face(name: str, split: str) -> list[dict[str, Any]]:
         datasets: Any = importlib.import_module("datasets")
     except ImportError as error:
         raise UnavailableComponentError(
-            f"dataset_name {name!r} is no file, and the package datasets is not installed", hint="pip install datasets"
+            f"dataset_name {name!r} is not a file, and the package datasets is not installed",
+            hint="pip install datasets",
         ) from error
     try:
         return [dict(record) for record in datasets.load_dataset(name, split=split)]

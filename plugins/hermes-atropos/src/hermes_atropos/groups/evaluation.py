@@ -1,4 +1,4 @@
-"""Evaluation over items, with the predecessor's metric names."""
+"""Evaluate items, with hermes-agent's metric names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PlayItem = Callable[[Any], Awaitable[RolloutOutcome]]
 async def evaluate_items(
     play: PlayItem, items: Iterable[Any], *, at_once: int, passed: float = PASSED
 ) -> dict[str, float]:
-    """Play every item once, so many at a time, and return the metrics.
+    """Run every item once, with limited concurrency, and return the metrics.
 
-    An item passes with a reward of at least `passed`. One without a reward is no failure of the model: it is counted
+    An item passes with a reward of at least `passed`. An item without a reward is not a failure of the model: it counts
     under `eval/errors` and in no rate.
     """
     slots = asyncio.Semaphore(at_once)

@@ -1,4 +1,4 @@
-"""Plays a group: fills each of its places with a rollout, replaces those that fail, joins what there is."""
+"""Run a group: fill each place with a rollout, replace failed ones, and join the results."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout import GroupPlan
 
 PLACE: Final[ContextVar[Place | None]] = ContextVar("hermes_core_atropos_place", default=None)
-"""The place that the current task fills; how `collect_trajectory(item)`, which has no room for it, learns of it."""
+"""The place that the current task fills; `collect_trajectory(item)` has no parameter for it."""
 
 Collect = Callable[[Any], Awaitable[tuple[Any, Sequence[Any]]]]
-"""`collect_trajectory(item)`: an item, several (branches), or None; and items to be played later."""
+"""`collect_trajectory(item)`: returns an item, several (branches), or None, and items for later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    """What came of a place; without items `failure` says why."""
+class FilledPlace:
+    """The result of a place; without items, `failure` is the reason."""
 
     items: Sequence[Item] = ()
     backlog: Sequence[Any] = ()
@@ -38,7 +38,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedGroup:
-    """What came of a group; without one `reason` says why."""
+    """The result of a group; without a group, `reason` says why."""
 
     group: Group | None = None
     reason: str = ""
@@ -46,8 +46,8 @@ class PlayedGroup:
     outcomes: Sequence[RolloutOutcome] = field(default_factory=tuple)
 
 
-class GroupPlayer:
-    """Plays groups of one environment; `collect` plays one rollout in the place that `PLACE` names."""
+class GroupRunner:
+    """Runs groups of one environment; `collect` runs one rollout in the place of `PLACE`."""
 
     def __init__(self, config: HermesAgentEnvConfig, ledger: Ledger, collect: Collect) -> None:
         self._config = config
@@ -55,9 +55,9 @@ class GroupPlayer:
         self._collect = collect
 
     async def play(self, plan: GroupPlan, item: Any, about: Mapping[str, Any]) -> PlayedGroup:
-        """Play a group to its end; its scored rollouts stay open in the ledger until the group is sent or rejected.
+        """Run a group to its end; its scored rollouts stay open in the ledger until the group is sent or rejected.
 
-        Raised are cancellation, after every rollout has cleaned up, and errors that would hit every other group too.
+        Raises cancellation, after every rollout has cleaned up, and errors that would fail every group.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -72,7 +72,7 @@ class GroupPlayer:
             raise first from None
         return self._join(plan, [task.result() for task in filling], about)
 
-    def _join(self, plan: GroupPlan, filled: Sequence[Filled], about: Mapping[str, Any]) -> PlayedGroup:
+    def _join(self, plan: GroupPlan, filled: Sequence[FilledPlace], about: Mapping[str, Any]) -> PlayedGroup:
         scored = [place for place in filled if place.items]
         result: dict[str, Any] = {
             "backlog": [item for place in filled for item in place.backlog],
@@ -82,7 +82,7 @@ class GroupPlayer:
         if reason is None:
             items = [item for place in scored for item in place.items]
             try:
-                # One rollout can be several sequences; a group counts as shrunk only by its rollouts.
+                # A rollout can be several sequences; only missing rollouts make a group smaller.
                 group = group_of(items, group_size=self._config.group_size, about=about)
                 return PlayedGroup(group=group, **result)
             except GroupError as error:
@@ -90,16 +90,16 @@ class GroupPlayer:
         self._ledger.close_open(plan.group_id, End.REJECTED, reason)
         return PlayedGroup(reason=reason, **result)
 
-    def _too_few(self, filled: Sequence[Filled], scored: Sequence[Filled]) -> str | None:
+    def _too_few(self, filled: Sequence[FilledPlace], scored: Sequence[FilledPlace]) -> str | None:
         failures = [place.failure for place in filled if not place.items]
         wanted = min(self._config.min_group_size, self._config.group_size)
         if self._config.failed_rollouts == "reject":
             wanted = self._config.group_size
         if len(scored) >= wanted:
             return None
-        return f"{len(scored)} of {len(filled)} rollouts were scored, at least {wanted} were wanted: {failures[0]}"
+        return f"expected at least {wanted} scored rollouts, got {len(scored)} of {len(filled)}: {failures[0]}"
 
-    async def _fill(self, plan: GroupPlan, index: int, item: Any) -> Filled:
+    async def _fill(self, plan: GroupPlan, index: int, item: Any) -> FilledPlace:
         attempts = self._config.max_attempts if self._config.failed_rollouts == "replace" else 1
         backlog: list[Any] = []
         attempt, suspect, is_again = 0, False, True
@@ -107,14 +107,14 @@ class GroupPlayer:
             attempt += 1
             filled = await self._attempt(Place(group=plan, index=index, attempt=attempt, suspect=suspect), item)
             backlog += filled.backlog
-            # A suspect rollout is played once more in any case: the model must not end one that it would be scored for.
+            # A suspect rollout is always repeated: the model must not escape a score by ending its sandbox.
             is_first_suspect = not suspect and filled.outcome is not None and filled.outcome.suspect
             suspect |= is_first_suspect
             is_again = attempt < attempts and not filled.items and not _is_hopeless(filled.outcome)
             is_again |= is_first_suspect
-        return Filled(items=filled.items, backlog=backlog, outcome=filled.outcome, failure=filled.failure)
+        return FilledPlace(items=filled.items, backlog=backlog, outcome=filled.outcome, failure=filled.failure)
 
-    async def _attempt(self, place: Place, item: Any) -> Filled:
+    async def _attempt(self, place: Place, item: Any) -> FilledPlace:
         rollout_id = place.rollout_id
         self._ledger.begin(rollout_id, group_id=place.group.group_id, split=place.group.task.split)
         token = PLACE.set(place)
@@ -128,32 +128,32 @@ class GroupPlayer:
             item_play = ITEM.get()
             if item_play is not None:
                 item_play.note_error(error)
-            return Filled(outcome=place.outcome, failure=_brief(error))
+            return FilledPlace(outcome=place.outcome, failure=_brief(error))
         finally:
             PLACE.reset(token)
         failure = "" if items else why_unscored(place.outcome)
         if not items:
             self._ledger.close(rollout_id, End.ERRORED, failure)
-        return Filled(items=items, backlog=backlog or (), outcome=place.outcome, failure=failure)
+        return FilledPlace(items=items, backlog=backlog or (), outcome=place.outcome, failure=failure)
 
 
 def as_items(result: Any) -> list[Item]:
-    """Take what `collect_trajectory` returned: None, one item, or several."""
+    """Convert the result of `collect_trajectory` (None, one item, or several) to a list."""
     if result is None:
         return []
     return [dict(result)] if isinstance(result, Mapping) else [dict(item) for item in result if item is not None]
 
 
 def rollout_ids(group: Mapping[str, Any]) -> list[str]:
-    """Return the rollouts whose sequences are in a group, each once; none where it does not say."""
+    """Return the ids of the rollouts in a group, each once; empty if the group has none."""
     overrides: Iterable[Mapping[str, Any]] = group.get("overrides") or ()
     return list(dict.fromkeys(str(about["rollout_id"]) for about in overrides if about.get("rollout_id")))
 
 
 def why_unscored(outcome: RolloutOutcome | None) -> str:
-    """Return why there is nothing to train on in a rollout."""
+    """Return why a rollout has no training data."""
     if outcome is None:
-        return "collect_trajectory gave nothing"
+        return "collect_trajectory returned nothing"
     failure = outcome.reward_failure or outcome.failure
     if failure is not None:
         return f"{outcome.stop_reason}: {failure.type}: {failure.message[:300]}"
@@ -165,7 +165,7 @@ def why_unscored(outcome: RolloutOutcome | None) -> str:
 
 
 def note_session(session: ModelSession) -> None:
-    """Remember, for the rollout that the current task plays, who knows what was sampled."""
+    """Record the session with the sampled tokens for the current task's rollout."""
     place = PLACE.get()
     if place is not None:
         place.sessions.append(session)
@@ -178,7 +178,7 @@ def _of_rollout(item: Item, rollout_id: str, sessions: Sequence[ModelSession]) -
 
 
 def _is_hopeless(outcome: RolloutOutcome | None) -> bool:
-    """Tell whether another rollout of the same task would fail the same way."""
+    """Return whether another rollout of the task would fail in the same way."""
     failure = None if outcome is None else outcome.reward_failure or outcome.failure
     return failure is not None and failure.blame in {Blame.TASK, Blame.USER}
 

@@ -1,4 +1,4 @@
-"""From sequences to a scored group: every optional field survives, and what cannot be vouched for is not sent."""
+"""Join sequences to a scored group: optional fields are kept, and doubtful data are not sent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.tokens import IGNORED
 
 Group = dict[str, Any]
-"""A `ScoredDataGroup`: lists with one entry a sequence, None for a field that no sequence has."""
+"""A `ScoredDataGroup`: lists with one entry per sequence, None for a field that no sequence has."""
 
 UNTRAINABLE: Final = "not trainable"
-"""How the reasons begin that are no accident of one group."""
+"""The prefix of reasons that affect all groups, not just one."""
 
 NUMBERS: Final = ("advantages", "ref_logprobs", "inference_logprobs", "distill_token_ids", "distill_logprobs")
-"""Fields with one entry a token; a group has them for all of its sequences or for none."""
+"""Fields with one entry per token; a group has them for all sequences or for none."""
 _FILLED: Final[Mapping[str, Any]] = {"messages": [], "overrides": {}, "images": None}
-"""Fields that a single sequence may lack, and what stands in its place."""
+"""Fields that a sequence may lack, with the default."""
 
 
 class GroupError(HermesError):
@@ -31,9 +31,9 @@ class GroupError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is taken. `max_token_len` is the trainer's, 0 or less means that it looks after itself.
+    """The limits for groups. `max_token_len` is the trainer's; 0 or less means no limit.
 
-    A file (`for_trainer` False) takes what no trainer may be sent.
+    A file (`for_trainer` False) also accepts groups that must not be sent to a trainer.
     """
 
     group_size: int
@@ -41,14 +41,14 @@ class Limits:
     distinct_scores: bool = True
     for_trainer: bool = True
     is_recorded: bool = True
-    """Whether the servers give token ids; where not, only what says itself that it is `trainable` is."""
+    """Whether the servers return token ids; if not, only items marked `trainable` are trainable."""
 
 
 def group_of(items: Sequence[Item], *, group_size: int, about: Mapping[str, Any] | None = None) -> Group:
-    """Join sequences to a group; raises `GroupError` where they do not fit together.
+    """Join sequences to a group; raise `GroupError` if they do not fit together.
 
-    A group of another size than configured says so in `group_overrides.group_size`. `about` is added to
-    `group_overrides`, whose keys of the sequences' own win.
+    A size other than the configured one is recorded in `group_overrides.group_size`. `about` is added to
+    `group_overrides`, where the sequences' own keys win.
     """
     group: Group = {
         "tokens": [item["tokens"] for item in items],
@@ -69,7 +69,7 @@ def group_of(items: Sequence[Item], *, group_size: int, about: Mapping[str, Any]
 
 
 def refusal(group: Group, limits: Limits) -> str | None:
-    """Return why a group is not taken, None if it is."""
+    """Return why a group is refused, or None."""
     reasons = _reasons(group, limits)
     if limits.for_trainer:
         reasons = itertools.chain(reasons, _trainer_reasons(group, limits))
@@ -81,11 +81,11 @@ def _reasons(group: Group, limits: Limits) -> Iterator[str]:
     if not tokens:
         yield "no scored rollout is left"
     elif len(tokens) != declared_group_size(group, limits.group_size):
-        yield f"a group of {len(tokens)} sequences, {declared_group_size(group, limits.group_size)} were wanted"
+        yield f"expected {declared_group_size(group, limits.group_size)} sequences in the group, got {len(tokens)}"
     elif [*map(len, tokens)] != [*map(len, group.get("masks") or [])]:
         yield "masks and tokens differ in length"
     elif not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
-        yield "a score is no finite number"
+        yield "a score is not a finite number"
     elif limits.distinct_scores and len(set(scores)) == 1:
         yield f"all scores are {scores[0]:g}"
 
@@ -101,13 +101,13 @@ def _trainer_reasons(group: Group, limits: Limits) -> Iterator[str]:
         yield f"{UNTRAINABLE}: the server gave trained tokens without logprobs"
     longest = max(map(len, tokens))
     if 0 < limits.max_token_len <= longest:
-        yield f"a sequence has {longest} tokens, the trainer takes fewer than {limits.max_token_len}"
+        yield f"expected sequences of fewer than {limits.max_token_len} tokens, got {longest}"
     if all(mask == IGNORED for masks in group["masks"] for mask in masks):
         yield "no token has a loss"
 
 
 def _lacks_logprobs(group: Group, overrides: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether a trained token has none; a session's state holds the number of a masked one in its place."""
+    """Return whether a trained token has no logprob; a session's state has the masked tokens' placeholder instead."""
     logprobs = group.get("inference_logprobs")
     if logprobs is None:
         return any(about.get("trainable") for about in overrides)
@@ -120,10 +120,10 @@ def _lacks_logprobs(group: Group, overrides: Sequence[Mapping[str, Any]]) -> boo
 
 
 def parts(group: Group, group_size: int) -> list[Group]:
-    """Cut a group with more sequences than the trajectory API takes at once (branches) into parts of its size.
+    """Split a group with more sequences than the trajectory API accepts (due to branches) into parts of its size.
 
-    The API keeps a larger group in its buffer for ever. A trainer cannot normalise over a part, so the parts carry
-    advantages over the whole group, in which each rollout counts once; they name the group that they are of.
+    The API would keep a larger group in its buffer without ever using it. A trainer cannot normalise over a part, so
+    the parts carry advantages over the whole group, in which each rollout counts once, and the group's id.
     """
     size = len(group["tokens"])
     if size <= group_size:
@@ -142,7 +142,7 @@ def _part(group: Group, cut: slice, number: int, count: int) -> Group:
 
 
 def _advantages(group: Group) -> list[list[float]]:
-    """Return score minus the mean over rollouts, the same for every token of a sequence."""
+    """Return the score minus the mean over rollouts, equal for all tokens of a sequence."""
     overrides = group.get("overrides") or [{}] * len(group["scores"])
     weights = [float(about.get("weight", 1.0)) for about in overrides]
     mean = sum(w * s for w, s in zip(weights, group["scores"], strict=True)) / sum(weights)
@@ -156,10 +156,12 @@ def _numbers(field: str, items: Sequence[Item]) -> list[Any] | None:
         return None
     for value, item in zip(values, items, strict=True):
         if value is None:
-            raise GroupError(f"{field} is there for some sequences of the group only", hint=_name(item))
+            raise GroupError(
+                f"expected {field} for all sequences of the group or for none, got it for some", hint=_name(item)
+            )
         if len(value) != len(item["tokens"]):
             raise GroupError(
-                f"{field} has {len(value)} entries for {len(item['tokens'])} tokens: one each was wanted",
+                f"expected one entry of {field} for each of {len(item['tokens'])} tokens, got {len(value)}",
                 hint=_name(item),
             )
     return values
@@ -178,4 +180,4 @@ def _or(value: Any, filling: Any) -> Any:
 
 def _name(item: Item) -> str:
     rollout = (item.get("overrides") or {}).get("rollout_id", "unknown")
-    return f"look at rollout {rollout}"
+    return f"check rollout {rollout}"

@@ -1,4 +1,4 @@
-"""The item that the current task plays in `process`: the names of its groups, and what has come of it so far."""
+"""The item of the current task in `process`: the names of its groups and its results so far."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ _BEFORE_WRITTEN: Final = "interrupted before its group was written"
 
 @dataclass(slots=True, kw_only=True)
 class ItemPlay:
-    """One item being played; what came of it is written as one when it has ended.
+    """One item in progress; its results are written together when it has ended.
 
-    The names of its groups, and so of its rollouts, depend on the output, the item and `interruptions` alone. After a
-    kill, of which nothing was written, the item is played again under the same names; after an interruption, which has
-    its lines in the ledger, under new ones.
+    The names of its groups and rollouts depend only on the output, the item and `interruptions`. After a kill, nothing
+    was written, so the item is repeated under the same names; after an interruption, which has lines in the ledger,
+    under new names.
     """
 
     key: str
     output_id: str
     interruptions: int = 0
     digest: str = ""
-    """Of the item, as it came."""
+    """Digest of the item as it was received."""
     groups: list[bytes] = field(default_factory=list)
     """Lines of the file of groups."""
     ledger: list[Mapping[str, Any]] = field(default_factory=list)
     backlog: list[Any] = field(default_factory=list)
     is_failed: bool = False
-    """Whether infrastructure or an author's exception, and not what was played, left nothing: worth playing again."""
+    """Whether infrastructure or an author's exception, and not the rollouts, left no result, so a repetition is useful.
+    """
     _plans: int = 0
     _has_failures: bool = False
     _has_answer: bool = False
     _no_answer: str = ""
 
     def next_number(self) -> str:
-        """Return the number of the item's next plan, on which its draw of tools and its seeds depend."""
+        """Return the number of the item's next plan, which determines its draw of tools and seeds."""
         number = self.key if self._plans == 0 else f"{self.key}/{self._plans}"
         self._plans += 1
         return number
@@ -51,7 +52,7 @@ class ItemPlay:
         return f"gr_{digest(self.output_id, number, self.interruptions)[:12]}"
 
     def note_outcome(self, outcome: RolloutOutcome) -> None:
-        """Note how one of the item's rollouts ended."""
+        """Record the outcome of one of the item's rollouts."""
         failure = outcome.reward_failure or outcome.failure
         if failure is not None and outcome.reward is None and failure.blame not in _HOPELESS:
             self._has_failures = True
@@ -61,32 +62,32 @@ class ItemPlay:
             self._has_answer = True
 
     def note_error(self, error: BaseException) -> None:
-        """Note what an author's own code raised."""
+        """Record an exception of the author's code."""
         if not (isinstance(error, HermesError) and error.blame in _HOPELESS):
             self._has_failures = True
         if isinstance(error, ModelServerError):
             self._no_answer = str(error)
 
     def note_answer(self) -> None:
-        """Note that the model server has answered."""
+        """Record that the model server has answered."""
         self._has_answer = True
 
     def end_empty(self) -> None:
-        """Note that no group was returned: the item has failed if a rollout has, and nothing was written otherwise."""
+        """Record that no group was returned: the item failed if a rollout did and nothing else was written."""
         self.is_failed = self._has_failures and not self.groups
 
     def end_with_error(self, error: BaseException) -> None:
-        """Note that the item ended by an exception."""
+        """Record that the item ended with an exception."""
         self.note_error(error)
         self.is_failed = self._has_failures
 
     @property
     def no_answer(self) -> str:
-        """What the model server said where it answered nothing at all; empty otherwise."""
+        """The model server's error if it never answered, else empty."""
         return "" if self._has_answer else self._no_answer
 
     def ledger_lines(self, *, is_done: bool) -> list[Mapping[str, Any]]:
-        """Return the ledger's lines; of an item that was interrupted no group is written, so none was sent."""
+        """Return the ledger's lines; an interrupted item has no written group, so nothing was sent."""
         if is_done:
             return self.ledger
         unsent = {"end": "cancelled", "reason": _BEFORE_WRITTEN}
@@ -94,11 +95,11 @@ class ItemPlay:
 
 
 ITEM: Final[ContextVar[ItemPlay | None]] = ContextVar("hermes_atropos_item", default=None)
-"""The item that the current task plays; None outside of `process`."""
+"""The item of the current task; None outside of `process`."""
 
 
 def seed_of(*parts: object) -> int:
-    """Return a 31-bit seed that depends on all parts and on nothing else."""
+    """Return a 31-bit seed that depends only on the parts."""
     return int(digest(*parts)[:8], 16) >> 1
 
 

@@ -1,4 +1,4 @@
-"""One item, from the dataset to the outlet: the same for `process` and `serve`."""
+"""Run one item from the dataset to its delivery, for `process` and `serve`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 async def play_item(env: Environment, item: Any, *, to_trainer: bool) -> bool:
-    """Play an item's group and deliver it; returns whether anything was delivered.
+    """Run an item's group and deliver it; return whether anything was delivered.
 
-    An author's own code that raises fails this group alone. Raised are cancellation, and errors that would hit every
-    other group too.
+    An exception of the author's code fails only this group. Cancellation and errors that would fail every group are
+    raised.
     """
     item_play = ITEM.get()
     try:
@@ -40,7 +40,7 @@ async def play_item(env: Environment, item: Any, *, to_trainer: bool) -> bool:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
         _settle(env, played, End.ERRORED, f"{type(error).__name__}: {error}")
-        _tell(error, "what follows collect_trajectories")
+        _tell(error, "the code after collect_trajectories")
         return False
     return (env.items_sent_this_step, env.groups_written) != sent
 
@@ -48,14 +48,14 @@ async def play_item(env: Environment, item: Any, *, to_trainer: bool) -> bool:
 async def _deliver(env: Environment, played: Any, item: Any, *, to_trainer: bool) -> None:
     groups = await env.postprocess_histories(played)
     if not groups:
-        _settle(env, played, End.REJECTED, "postprocess_histories left nothing")
+        _settle(env, played, End.REJECTED, "postprocess_histories removed everything")
         return
     await env.handle_send_to_api(groups, item, do_send_to_api=to_trainer, abort_on_any_max_length_exceeded=to_trainer)
-    _settle(env, played, End.REJECTED, "postprocess_histories left it out")
+    _settle(env, played, End.REJECTED, "postprocess_histories removed it")
 
 
 def _settle(env: Environment, played: Any, end: End, reason: str) -> None:
-    """Close what is still open of what was played; what was delivered or rejected by name is closed already."""
+    """Close the open rollouts of a group; delivered or rejected ones are already closed."""
     groups = played if isinstance(played, list) else [played]
     for group in groups:
         if isinstance(group, Mapping):
@@ -68,4 +68,4 @@ def _tell(error: Exception, where: str) -> None:
     item_play = ITEM.get()
     if item_play is not None:
         item_play.end_with_error(error)
-    logger.error("a group failed in %s and is left out: %s: %s", where, type(error).__name__, error)
+    logger.error("a group failed in %s and is dropped: %s: %s", where, type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""The ledger: every rollout that was begun ended in exactly one way, with its reason."""
+"""The ledger: every started rollout has exactly one end, with its reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hermes_atropos.groups.item_play import ITEM
 from hermes_core.contracts.errors import HermesError
 
 _REMEMBERED: Final = 100_000
-"""Closed lines kept in memory; the file has them all."""
+"""Number of closed lines in memory; the file has all of them."""
 
 
 class End(StrEnum):
-    """How a rollout ended for the trainer: taken, good but not taken, failed, or stopped from outside."""
+    """How a rollout ended for the trainer: sent, usable but not sent, failed, or cancelled."""
 
     SENT = "sent"
     REJECTED = "rejected"
@@ -42,9 +42,9 @@ class Entry:
 
 
 class Ledger:
-    """Opened once and closed once for every rollout; anything else is an error of the framework, raised.
+    """Records the start and end of every rollout, each exactly once; anything else raises an error.
 
-    `write` is handed each line when it is closed; in `process` the lines of an item wait until the item has ended.
+    `write` gets each line when it is closed; in `process` an item's lines wait until the item has ended.
     """
 
     def __init__(self, write: Callable[[Mapping[str, Any]], None] | None = None) -> None:
@@ -54,14 +54,14 @@ class Ledger:
         self.counts: Counter[End] = Counter()
 
     def begin(self, rollout_id: str, *, group_id: str, split: str = "train") -> None:
-        """Note that a rollout has begun."""
+        """Record the start of a rollout."""
         if rollout_id in self._open or rollout_id in self._closed:
-            raise HermesError(f"the ledger has a line for rollout {rollout_id} already")
+            raise HermesError(f"the ledger already has a line for rollout {rollout_id}")
         self._open[rollout_id] = Entry(rollout_id=rollout_id, group_id=group_id, split=split)
 
     @contextmanager
     def line(self, rollout_id: str, *, group_id: str, split: str = "train") -> Iterator[None]:
-        """Open a rollout for a block, which closes it; where the block raises, it is closed for that."""
+        """Open a rollout for a block that closes it; if the block raises, close it with the error."""
         self.begin(rollout_id, group_id=group_id, split=split)
         try:
             yield
@@ -73,7 +73,7 @@ class Ledger:
             raise
 
     def close(self, rollout_id: str, end: End, reason: str = "") -> None:
-        """Note how it ended."""
+        """Record the end of a rollout."""
         entry = self._open.pop(rollout_id, None)
         if entry is None:
             known = self._closed.get(rollout_id)
@@ -91,18 +91,18 @@ class Ledger:
             item_play.ledger.append(closed.to_json())
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Hand on lines of rollouts that have ended."""
+        """Write lines of ended rollouts."""
         if self._write is not None:
             for line in lines:
                 self._write(line)
 
     def close_open(self, group_id: str, end: End, reason: str) -> None:
-        """Close whatever of a group is still open."""
+        """Close the open rollouts of a group."""
         for rollout_id in [entry.rollout_id for entry in self._open.values() if entry.group_id == group_id]:
             self.close(rollout_id, end, reason)
 
     def is_open(self, rollout_id: str) -> bool:
-        """Tell whether a rollout has begun and not ended."""
+        """Return whether a rollout has started and not ended."""
         return rollout_id in self._open
 
     @property
@@ -116,5 +116,5 @@ class Ledger:
         return (*self._closed.values(), *self._open.values())
 
     def summary(self) -> dict[str, int]:
-        """Count the lines by end, those without one under `open`."""
+        """Count the lines by end, unfinished ones under `open`."""
         return {**{end.value: self.counts[end] for end in End}, "open": len(self._open)}

@@ -1,4 +1,4 @@
-"""From a dataset's item to a group's plan and its rollouts: drawn once, immutable, passed on."""
+"""Plan a group and its rollouts from a dataset's item; plans are immutable."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TRIALS: Final = 64
 
 @dataclass(slots=True, kw_only=True)
 class Place:
-    """One place of a group while it is being filled; `outcome` is set when its rollout has ended.
+    """One place of a group in progress; `outcome` is set when its rollout has ended.
 
-    Without a `rollout_id` of its own a rollout is named after its group, place and attempt. `suspect` says that an
-    earlier attempt was.
+    Without a `rollout_id`, a rollout is named after its group, place and attempt. `suspect`: an earlier attempt was
+    suspect.
     """
 
     group: GroupPlan
@@ -38,17 +38,17 @@ class Place:
     rollout_id: str = ""
     outcome: RolloutOutcome | None = None
     sessions: list[ModelSession] = field(default_factory=list)
-    """Those that an own `collect_trajectory` opened: what was sampled, to the token."""
+    """The sessions of an own `collect_trajectory`, with the sampled tokens."""
 
     def __post_init__(self) -> None:
         self.rollout_id = self.rollout_id or f"ro_{digest(self.group.group_id, self.index, self.attempt)[:16]}"
 
 
 class Planner:
-    """Plans the groups of one environment; they are counted, and a group's draw depends on seed and number alone.
+    """Plans and numbers the groups of one environment; a group's draw depends only on seed and number.
 
-    In `process` an item's own number counts, so that a draw does not depend on what was played before.
-    `sampling` goes into every model request.
+    In `process` the item's own number is used, so that a draw does not depend on earlier items. `sampling` goes into
+    every model request.
     """
 
     def __init__(self, config: HermesAgentEnvConfig, registry: Registry, sampling: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ class Planner:
         split: str = "train",
         sandbox: Mapping[str, Any] | None = None,
     ) -> GroupPlan:
-        """Draw a group's tools and plan its task; raises a `HermesError` when that cannot be."""
+        """Draw a group's tools and plan its task; raise a `HermesError` if that is impossible."""
         config = self._config
         number = self._next_number()
         seed = seed_of(config.seed, split, number)
@@ -100,16 +100,16 @@ class Planner:
         )
 
     def draw(self, seed: int | None = None) -> ToolSelection:
-        """Draw the tools of a group; without a seed, those of one more group."""
+        """Draw the tools of a group; without a seed, of the next group."""
         seed = seed_of(self._config.seed, self._next_number()) if seed is None else seed
         try:
             return self._select(seed)
         except ConfigError as error:
-            # Some draw was possible when the environment was made: this one fails its own group alone.
+            # A draw was possible when the environment was created, so this failure only affects its own group.
             raise TaskError(f"distribution {self._config.distribution!r}: {error.message}", hint=error.hint) from error
 
     def _check_tools(self) -> None:
-        """Raise what is wrong with the config: no such toolset, or a distribution that never draws a tool."""
+        """Raise for an unknown toolset, or a distribution that never draws a tool."""
         for trial in range(_TRIALS):
             try:
                 self._select(trial)
@@ -136,7 +136,7 @@ class Planner:
 
 
 def task_id(item: Any, otherwise: str) -> str:
-    """Return an item's own id where it has one."""
+    """Return an item's own id if it has one."""
     for key in ("task_id", "id", "instance_id"):
         if _has(item, key):
             return str(item[key])
@@ -150,10 +150,10 @@ def _has(item: Any, key: str) -> bool:
 def _opening(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
     if isinstance(prompt, str):
         return ({"role": "user", "content": prompt},)
-    messages: Any = prompt  # an author's own code; nobody checked its types
+    messages: Any = prompt  # returned by the author's code, with unchecked types
     if isinstance(messages, list | tuple) and messages and all(isinstance(message, dict) for message in messages):
         return tuple(messages)
     raise TaskError(
-        f"format_prompt returned {type(messages).__name__}, a text was wanted",
+        f"expected format_prompt to return text or messages, got {type(messages).__name__}",
         hint="return the user message, or a list of messages",
     )

@@ -1,4 +1,4 @@
-"""A limit on what runs at one time that can be changed while it is in use."""
+"""A semaphore with a limit that can change while it is in use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import deque
 from types import TracebackType
 
 
-class Slots:
-    """At most `limit` holders at one time, first come first served; made smaller, it takes nothing from who has one."""
+class ResizableSemaphore:
+    """At most `limit` concurrent holders, in order of arrival; a smaller limit does not affect current holders."""
 
     def __init__(self, limit: int) -> None:
         self._limit = max(1, limit)
@@ -17,7 +17,7 @@ class Slots:
 
     @property
     def limit(self) -> int:
-        """How many may hold one."""
+        """The maximum number of holders."""
         return self._limit
 
     def resize(self, limit: int) -> None:
@@ -34,7 +34,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was our turn at this very moment: hand it on
+            if turn.done() and not turn.cancelled():  # our turn came at the same moment: pass it on
                 self.used -= 1
                 self._wake()
             raise

@@ -1,4 +1,4 @@
-"""From a rollout's outcome to the sequences of a scored group: the items that Atropos calls `ScoredDataItem`."""
+"""Convert a rollout's outcome to sequences of a scored group (Atropos' `ScoredDataItem`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hermes_core.contracts.tokens import IGNORED, TrainingSample
 from hermes_tokens import TrainingGroup, TrainingItem
 
 Item = dict[str, Any]
-"""One sequence as Atropos has it: tokens, masks, scores, and the optional fields."""
+"""One sequence in Atropos' form: tokens, masks, scores, and optional fields."""
 
 
 def exact_items(outcome: RolloutOutcome) -> list[Item]:
-    """Return what a trainer gets of a rollout with recorded tokens: one item a branch, none without a reward.
+    """Return the training items of a rollout with recorded tokens: one per branch, none without a reward.
 
     A rollout that the policy masks stays in its group, with no token trained.
     """
@@ -29,7 +29,7 @@ def exact_items(outcome: RolloutOutcome) -> list[Item]:
 
 
 def conversation_item(outcome: RolloutOutcome) -> Item | None:
-    """Return a rollout whose tokens nobody recorded: messages and score, marked as not trainable; None if unscored."""
+    """Return a rollout without recorded tokens as messages and score, marked as not trainable; None if unscored."""
     if outcome.reward is None or outcome.disposition == "drop":
         return None
     return {
@@ -42,7 +42,7 @@ def conversation_item(outcome: RolloutOutcome) -> Item | None:
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages as the API takes them: each has a role and a content."""
+    """Return messages in the API's form: each has a role and a content."""
     return [{"content": None, **message} for message in messages]
 
 
@@ -79,7 +79,7 @@ def _masked_item(outcome: RolloutOutcome, sample: TrainingSample) -> Item:
 
 
 def _logprobs(sample: TrainingSample) -> list[float] | None:
-    """Return one number a token, None as soon as a trained token has none: such a sequence is not sent."""
+    """Return one logprob per token, or None if a trained token has none: such a sequence is not sent."""
     pairs = zip(sample.masks, sample.logprobs, strict=True)
     numbers = [MASKED_LOGPROB if mask == IGNORED else logprob for mask, logprob in pairs]
     return (
@@ -90,15 +90,17 @@ def _logprobs(sample: TrainingSample) -> list[float] | None:
 
 
 def check_item(item: Item) -> Item:
-    """Take an own item, NumPy's numbers too; raises `VerifierError` where it is no sequence with a score."""
+    """Normalise an author's item, including NumPy numbers; raise `VerifierError` if it is not a scored sequence."""
     missing = [name for name in ("tokens", "masks", "scores") if item.get(name) is None]
     if missing:
-        raise VerifierError(f"an item has no {missing[0]!r}", hint="return None where a rollout cannot be judged")
+        raise VerifierError(
+            f"expected an item with {missing[0]!r}, got one without", hint="return None if a rollout cannot be judged"
+        )
     tokens, masks, score = _whole(item["tokens"]), _whole(item["masks"]), as_score(item["scores"]).value
     if len(tokens) != len(masks):
-        raise VerifierError(f"an item has {len(masks)} masks for {len(tokens)} tokens", hint="one each is wanted")
+        raise VerifierError(f"expected one mask for each of {len(tokens)} tokens, got {len(masks)}")
     if not math.isfinite(score):
-        raise VerifierError(f"an item's score is {score}, a finite number was wanted")
+        raise VerifierError(f"expected a finite number as an item's score, got {score}")
     return {**item, "tokens": tokens, "masks": masks, "scores": score}
 
 
@@ -108,7 +110,7 @@ def _whole(numbers: Iterable[Any]) -> list[int]:
 
 
 def with_logprobs(item: Item, samples: Iterable[TrainingSample]) -> Item:
-    """Give an own item that is a recorded sequence, or its beginning, the logprobs that the predecessor lost."""
+    """Add recorded logprobs to an author's item that is a recorded sequence or a prefix of one."""
     if item.get("inference_logprobs") is not None:
         return item
     tokens, masks = list(item["tokens"]), list(item["masks"])

@@ -1,1 +1,1 @@
-"""The model servers of an environment, and what its own code asks of them."""
+"""The model servers of an environment, and the interface for its own code."""

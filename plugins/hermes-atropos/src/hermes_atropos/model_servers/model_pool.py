@@ -1,4 +1,4 @@
-"""The environment's model: one client a server, phase 1 (chat) or phase 2 (token ids), shared out by rollout."""
+"""The environment's model: one client per server, phase 1 (chat) or phase 2 (token ids), balanced by rollout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_atropos.compat import load_tokenizer
 from hermes_atropos.config import HermesAgentEnvConfig
-from hermes_atropos.groups.resizable_semaphore import Slots
+from hermes_atropos.groups.resizable_semaphore import ResizableSemaphore
 from hermes_atropos.model_servers.request_fields import check_sampling_of, new_client, sampling_of, template_kwargs_of
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from hermes_tokens import ChatTokenizer, GenerateClient
 
 
-class Lane:
-    """One server: its client, and how many requests it takes at one time, evaluation counted apart."""
+class ServerLane:
+    """One server: its client, and its limits of concurrent requests for training and for evaluation."""
 
     def __init__(self, client: ModelClient, *, requests: int, eval_requests: int) -> None:
         self.client = client
         self._requests = requests
-        self.slots = {"train": Slots(requests), "eval": Slots(eval_requests)}
+        self.slots = {"train": ResizableSemaphore(requests), "eval": ResizableSemaphore(eval_requests)}
 
     def weigh(self, weight: float) -> None:
-        """Take this environment's share of what the server takes for training."""
+        """Set this environment's share of the server's training requests."""
         self.slots["train"].resize(round(self._requests * min(1.0, weight)))
 
 
-class Fleet:
+class ModelPool:
     """All servers of an environment as one `ModelClient`; a rollout stays with one server, for its prefix cache."""
 
-    def __init__(self, lanes: Sequence[Lane], *, split: str = "train") -> None:
+    def __init__(self, lanes: Sequence[ServerLane], *, split: str = "train") -> None:
         if not lanes:
-            raise ConfigError("at least one model server was wanted, found none", hint="openai: {base_url: …}")
+            raise ConfigError("expected at least one model server, got none", hint="openai: {base_url: …}")
         self.lanes = tuple(lanes)
         self._split = "train" if split == "train" else "eval"
 
@@ -50,7 +50,7 @@ class Fleet:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """That of the first server."""
+        """The provenance of the first server."""
         return {**self.lanes[0].client.provenance, "servers": len(self.lanes)}
 
     async def check(self) -> None:
@@ -58,7 +58,7 @@ class Fleet:
         await asyncio.gather(*(lane.client.check() for lane in self.lanes))
 
     async def chat(self, request: ModelRequest) -> ModelReply:
-        """Ask the rollout's server."""
+        """Send the request to the rollout's server."""
         lane = self._lane(request.rollout_id)
         async with lane.slots[self._split]:
             return await lane.client.chat(request)
@@ -68,15 +68,15 @@ class Fleet:
         for lane in self.lanes:
             await lane.client.aclose()
 
-    def _lane(self, rollout_id: str) -> Lane:
+    def _lane(self, rollout_id: str) -> ServerLane:
         return self.lanes[zlib.crc32(rollout_id.encode()) % len(self.lanes)]
 
 
-class RecordingFleet(Fleet):
+class RecordingModelPool(ModelPool):
     """Servers at token level; implements `RecordingModel` too."""
 
     def session(self, rollout_id: str) -> ModelSession:
-        """Begin to record a rollout on one server."""
+        """Start recording a rollout on one server."""
         lane = self._lane(rollout_id)
         client = lane.client
         assert isinstance(client, RecordingModel)
@@ -86,7 +86,7 @@ class RecordingFleet(Fleet):
 class _LimitedSession:
     """A session that waits for its turn at the server."""
 
-    def __init__(self, session: ModelSession, slots: Slots) -> None:
+    def __init__(self, session: ModelSession, slots: ResizableSemaphore) -> None:
         self._session = session
         self._slots = slots
 
@@ -107,11 +107,11 @@ class _LimitedSession:
         return self._session.managed_state()
 
 
-def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any], registry: Registry) -> Fleet:
-    """Make the clients for an environment's server configs; opens no connection."""
+def open_model_pool(config: HermesAgentEnvConfig, servers: Sequence[Any], registry: Registry) -> ModelPool:
+    """Create the clients for an environment's server configs, without connecting."""
     kinds = {server.server_type for server in servers}
     if len(kinds) > 1:
-        raise ConfigError(f"servers of one server_type were wanted, found {' and '.join(sorted(kinds))}")
+        raise ConfigError(f"expected servers of one server_type, got {' and '.join(sorted(kinds))}")
     if kinds == {"trl"}:
         raise ConfigError("server_type trl gives no logprobs", hint="server_type: vllm, sglang or openai")
     is_chat = kinds == {"openai"}
@@ -122,10 +122,10 @@ def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any], registry: R
         for server in servers
     ]
     lanes = [
-        Lane(client, requests=server.num_max_requests_at_once, eval_requests=server.num_requests_for_eval)
+        ServerLane(client, requests=server.num_max_requests_at_once, eval_requests=server.num_requests_for_eval)
         for client, server in zip(clients, servers, strict=True)
     ]
-    return Fleet(lanes) if is_chat else RecordingFleet(lanes)
+    return ModelPool(lanes) if is_chat else RecordingModelPool(lanes)
 
 
 def _chat_client(server: Any) -> ModelClient:
@@ -181,7 +181,7 @@ def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClien
 
 
 class EitherVllm:
-    """A server of type vllm: stock vLLM, or Atropos' own server, whichever it turns out to be when it is checked."""
+    """A server of type vllm: stock vLLM or Atropos' own server, determined by the check."""
 
     def __init__(self, stock: GenerateClient, custom: GenerateClient, sampling: Mapping[str, Any]) -> None:
         self._candidates = (stock, custom)
@@ -190,13 +190,13 @@ class EitherVllm:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """That of the client in use."""
+        """The provenance of the client in use."""
         return (self._chosen or self._candidates[0]).provenance
 
     async def check(self) -> None:
-        """Find out which it is, and whether it takes the sampling parameters.
+        """Determine the kind of server, and whether it supports the sampling parameters.
 
-        Raises what stock vLLM's check raised where it is neither.
+        Raises the error of stock vLLM's check if it is neither.
         """
         stock, custom = self._candidates
         try:

@@ -1,7 +1,7 @@
-"""What of a configuration goes into every model request: sampling parameters, and variables of the chat template.
+"""The parts of a configuration in every model request: sampling parameters and chat template variables.
 
-A chat server is sent everything as it is. A server with token ids is sent what its protocol carries; the chat template
-is applied here, so that reasoning is switched by the template's own variables. What has no place is refused.
+A chat server gets everything unchanged. A token-level server gets what its protocol supports; the chat template is
+applied here, so reasoning is controlled by the template's own variables. Unsupported fields are refused.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _CONSTRAINTS: Final = {
         "response_format": "json_schema: SCHEMA_AS_TEXT",
     },
 }
-"""Constraints as chat servers take them, and the form in which a token protocol carries them."""
+"""Constraints in the chat servers' form, with the equivalent for token protocols."""
 
 
 def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any], *, is_checked: bool = True) -> dict[str, Any]:
-    """Return the fields of every model request; raises a `ConfigError` for one that the servers cannot take.
+    """Return the fields of every model request; raise a `ConfigError` for an unsupported one.
 
-    Not checked where an environment's own model takes the place of the servers.
+    Not checked if an environment's own model replaces the servers.
     """
     fields: dict[str, Any] = {"temperature": config.agent_temperature, "max_tokens": config.max_token_length}
     protocol = protocol_of(config, servers)
@@ -66,7 +66,7 @@ def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any], *, is_chec
 
 
 def reasoning_fields(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[str, Any]:
-    """Return what thinking_mode and its like add to every request, those of an environment's own code too."""
+    """Return the reasoning fields of every request, including requests of an environment's own code."""
     protocol = protocol_of(config, servers)
     if protocol is None:
         return reasoning_body(config, servers[0].base_url) if servers else {}
@@ -75,12 +75,12 @@ def reasoning_fields(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> di
 
 
 def with_reasoning(own: Mapping[str, Any], reasoning: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request's own fields with those of the configuration; one wish about reasoning replaces them all."""
+    """Add the configured reasoning fields to a request, unless it has any of its own."""
     return dict(own) if _REASONING & own.keys() else {**reasoning, **own}
 
 
 def protocol_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> str | None:
-    """Return the token protocol, None for chat servers; a server of type vllm may yet turn out to be Atropos' own."""
+    """Return the token protocol, or None for chat servers; type vllm may still be Atropos' own server."""
     if not servers or servers[0].server_type == "openai":
         return None
     if config.generate_protocol != "auto":
@@ -89,21 +89,21 @@ def protocol_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> str | N
 
 
 def check_sampling_of(protocol: str, sampling: Mapping[str, Any]) -> None:
-    """Raise a `ConfigError` for a parameter that the protocol cannot carry; it names what it can."""
+    """Raise a `ConfigError` for a parameter that the protocol does not support; it lists the supported ones."""
     try:
-        # A client looks at what is to be in every request when it is made.
+        # A client checks the common fields when it is created.
         new_client(protocol, "http://127.0.0.1", extra_body=sampling)
     except ConfigError as error:
         source = "max_reasoning_tokens" if _BUDGET in error.message else "extra_body or sampling"
-        forms = [form for name, form in _CONSTRAINTS.get(protocol, {}).items() if f"found {name!r}" in error.message]
+        forms = [form for name, form in _CONSTRAINTS.get(protocol, {}).items() if f"got {name!r}" in error.message]
         hint = "; ".join(
-            [*(f"write {form}" for form in forms), f"{error.hint}; servers of type openai are sent every field"]
+            [*(f"write {form}" for form in forms), f"{error.hint}; servers of type openai get every field"]
         )
         raise ConfigError(f"{source}: {error.message}", hint=hint) from error
 
 
 def new_client(protocol: str, base_url: str, **options: Any) -> GenerateClient:
-    """Make a client of a token protocol; opens no connection."""
+    """Create a client of a token protocol, without connecting."""
     from hermes_tokens import create_generate_client
 
     return create_generate_client(protocol, base_url, **options)
@@ -112,9 +112,9 @@ def new_client(protocol: str, base_url: str, **options: Any) -> GenerateClient:
 def template_kwargs_of(
     config: HermesAgentEnvConfig, servers: Sequence[Any], tokenizer: ChatTokenizer
 ) -> dict[str, Any]:
-    """Return the variables for a tokenizer's chat template; raises a `ConfigError` for a wish that it cannot fulfil.
+    """Return the variables for a tokenizer's chat template; raise a `ConfigError` for an unsupported setting.
 
-    `chat_template_kwargs` within `extra_body` is what a chat server would take; the field of that name wins.
+    `chat_template_kwargs` in `extra_body` is the chat servers' form; the field of that name wins.
     """
     given = {**_within(config.extra_body), **config.chat_template_kwargs}
     wanted: dict[str, Any] = {}
@@ -123,7 +123,7 @@ def template_kwargs_of(
     for name, value in wanted.items():
         if name in given and given[name] != value:
             raise ConfigError(
-                f"{_TEMPLATE_KWARGS}.{name} is {given[name]!r}, thinking_mode and its like want {value!r}",
+                f"expected {_TEMPLATE_KWARGS}.{name} {value!r} as in the reasoning settings, got {given[name]!r}",
                 hint="remove one of the two",
             )
     return {**wanted, **given}
@@ -141,7 +141,7 @@ def _reasoning_kwargs(config: HermesAgentEnvConfig, protocol: str | None, variab
         wanted["reasoning_effort"] = effort
     elif effort is not None and effort != "none" and (switch is not None or config.custom_thinking_prompt):
         logger.warning(
-            "reasoning_effort %r only means thinking: the chat template of %s has no place for how much",
+            "reasoning_effort %r only switches thinking on: the chat template of %s has no variable for the effort",
             effort,
             config.tokenizer_name,
         )
@@ -162,5 +162,5 @@ def _reasoning_kwargs(config: HermesAgentEnvConfig, protocol: str | None, variab
 
 def _no_place(field: str, config: HermesAgentEnvConfig, names: str, *ways: str) -> ConfigError:
     found = config.tokenizer_name
-    hint = ", ".join([*ways, "use a model whose chat template reads it, or servers of type openai, which are sent it"])
+    hint = ", ".join([*ways, "use a model with a chat template that reads it, or servers of type openai"])
     return ConfigError(f"{field}: the chat template of {found} reads no variable for it ({names})", hint=hint)

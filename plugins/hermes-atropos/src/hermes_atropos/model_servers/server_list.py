@@ -1,4 +1,4 @@
-"""Which servers a config means: those it lists, Atropos' local ports, or the nodes of a Slurm job."""
+"""Resolve the servers of a config: listed ones, Atropos' local ports, or the nodes of a Slurm job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_atropos.compat import APIServerConfig
 from hermes_core.contracts.errors import ConfigError
 
 LOCAL_PORTS: Final = range(9004, 9008)
-"""Where Atropos looks for servers when a config names none."""
+"""Atropos' default servers."""
 _FIRST_SLURM_PORT: Final = 9000
 _GPUS_OF_A_NODE: Final = 8
 
@@ -53,7 +53,7 @@ def _server_configs(configs: Any) -> list[Any]:
 def _job_nodes(environ: Mapping[str, str]) -> str:
     nodes = environ.get("SLURM_JOB_NODELIST")
     if nodes is None:
-        raise ConfigError("slurm: true wants to run in a Slurm job, SLURM_JOB_NODELIST is not set", hint="slurm: false")
+        raise ConfigError("expected a Slurm job with slurm: true, got no SLURM_JOB_NODELIST", hint="slurm: false")
     return nodes
 
 

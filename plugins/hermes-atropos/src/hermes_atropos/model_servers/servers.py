@@ -1,7 +1,7 @@
-"""`self.server`: what an environment's own code talks to, with the predecessor's methods, over our clients.
+"""`self.server` for an environment's own code: hermes-agent's methods on top of the model clients.
 
 It answers in the types of the openai package, as atroposlib's ServerManager does. No health check samples anything, a
-refused request is sent once, and calls are read by our parsers.
+refused request is sent once, and the parsers of this framework read the calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from hermes_atropos.author_code.own_rollouts import OwnRollouts
 from hermes_atropos.groups.group_runner import note_session
 from hermes_atropos.groups.item_play import ITEM
-from hermes_atropos.model_servers.model_pool import Fleet, RecordingFleet
+from hermes_atropos.model_servers.model_pool import ModelPool, RecordingModelPool
 from hermes_atropos.model_servers.nodes import as_nodes
 from hermes_atropos.model_servers.request_fields import with_reasoning
 from hermes_core.contracts.errors import ConfigError, ModelError
@@ -30,90 +30,92 @@ _NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model",
 
 
 class ServerHandle:
-    """One server as an environment's code may look at it."""
+    """One server, as visible to an environment's code."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
         self.server_healthy = True
 
     async def wandb_metrics(self, metrics_dict: dict[str, Any] | None, server_name: str | None) -> dict[str, Any]:  # noqa: ARG002 - atroposlib's signature
-        """Return the metrics; what a request took is in every rollout's own record."""
+        """Return the metrics unchanged; durations are in every rollout's record."""
         return metrics_dict or {}
 
 
 class Servers:
     """All servers of an environment.
 
-    Raw text is read by the runtime's parser, if it has one. What cannot be done raises a `ModelError`; nothing is
-    repeated here, for the clients have done what helps. `own` are the rollouts that the environment's own code plays.
-    `reasoning` goes into every request that has no wish of its own about it; `skip_reasoning=True` leaves it out.
+    The runtime's parser, if any, reads raw text. Failures raise a `ModelError`; nothing is retried here, because the
+    clients retry. `own` are the rollouts of the environment's own code. `reasoning` goes into every request without
+    reasoning fields of its own; `skip_reasoning=True` omits it.
     """
 
-    def __init__(self, fleet: Fleet, configs: Sequence[Any], own: OwnRollouts, reasoning: Mapping[str, Any]) -> None:
-        self._fleet = fleet
+    def __init__(
+        self, model_pool: ModelPool, configs: Sequence[Any], own: OwnRollouts, reasoning: Mapping[str, Any]
+    ) -> None:
+        self._model_pool = model_pool
         self._parser = own.runtime.parser
         self.own = own
         self.reasoning = reasoning
         self.servers = [ServerHandle(config) for config in configs]
 
     @property
-    def model(self) -> Fleet:
-        """The servers as one of our model clients."""
-        return self._fleet
+    def model(self) -> ModelPool:
+        """The servers as one model client."""
+        return self._model_pool
 
     @property
     def is_recording(self) -> bool:
-        """Whether token ids and logprobs are to be had: phase 2."""
-        return isinstance(self._fleet, RecordingFleet)
+        """Whether the servers return token ids and logprobs: phase 2."""
+        return isinstance(self._model_pool, RecordingModelPool)
 
     @property
-    def own_model(self) -> Fleet:
-        """What an own agent loop asks."""
-        return self._fleet.of_split("eval")
+    def own_model(self) -> ModelPool:
+        """The model for an own agent loop."""
+        return self._model_pool.of_split("eval")
 
     def state(self) -> None:
-        """Return what a session knows of tokens: nothing, there is none."""
+        """Return None: without a session no tokens are recorded."""
         return
 
     async def chat_completion(self, **options: Any) -> Any:
-        """Ask for `n` chat completions; the options are those of `chat.completions.create`, and `split`."""
-        fleet = self._fleet.of_split(str(options.get("split", "train")))
+        """Request `n` chat completions; takes the options of `chat.completions.create`, and `split`."""
+        model_pool = self._model_pool.of_split(str(options.get("split", "train")))
         count = int(options.get("n") or 1)
         requests = [_request(options, self.reasoning) for _ in range(count)]
         with _item_notes():
-            replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
+            replies = await asyncio.gather(*(model_pool.chat(request) for request in requests))
         schemas = list(options.get("tools") or ())
         return _completion(replies, [parse_reply(reply, self._parser, schemas) for reply in replies], options)
 
     async def completion(self, **_options: Any) -> Any:
-        """Refuse: the environments here are chats."""
-        raise ConfigError("self.server.completion is not offered", hint="use self.server.chat_completion")
+        """Raise: only chat completions are supported."""
+        raise ConfigError("self.server.completion is not supported", hint="use self.server.chat_completion")
 
     async def tokens_and_logprobs_completion(self, **_options: Any) -> Any:
-        """Refuse: token ids come with a session."""
+        """Raise: token ids need a session."""
         raise ConfigError(
-            "self.server.tokens_and_logprobs_completion is not offered", hint="use self.server.managed_server()"
+            "self.server.tokens_and_logprobs_completion is not supported", hint="use self.server.managed_server()"
         )
 
     @asynccontextmanager
     async def managed_server(
         self, *, tool_call_parser: ToolCallParser | None = None, **_ignored: Any
     ) -> AsyncIterator[ManagedSession]:
-        """Open a session that keeps the tokens of one conversation; a `tokenizer` is taken and not needed."""
-        if not isinstance(self._fleet, RecordingFleet):
+        """Open a session that records the tokens of one conversation; `tokenizer` is accepted and not used."""
+        if not isinstance(self._model_pool, RecordingModelPool):
             raise NotImplementedError("servers of type openai give no token ids; use server_type vllm or sglang")
-        session = self._fleet.session(uuid.uuid4().hex)
+        session = self._model_pool.session(uuid.uuid4().hex)
         note_session(session)
         yield ManagedSession(session, tool_call_parser or self._parser, self.own, self.reasoning)
 
     async def update_weight(self, weight: float) -> None:
-        """Take this environment's share of the servers."""
-        for lane in self._fleet.lanes:
+        """Set this environment's share of the servers."""
+        for lane in self._model_pool.lanes:
             lane.weigh(weight)
 
 
 class ManagedSession:
-    """The predecessor's ManagedServer: chat completions whose tokens are kept."""
+    """hermes-agent's ManagedServer: chat completions with recorded tokens."""
 
     def __init__(
         self, session: ModelSession, parser: ToolCallParser | None, own: OwnRollouts, reasoning: Mapping[str, Any]
@@ -127,7 +129,7 @@ class ManagedSession:
     async def chat_completion(self, **options: Any) -> Any:
         """Sample one turn of the conversation."""
         if int(options.get("n") or 1) != 1:
-            raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
+            raise ConfigError("expected n=1, because a session has one conversation", hint="open a session for each")
         with _item_notes():
             reply = await self.own_model.chat(_request(options, self.reasoning))
         turn = parse_reply(reply, self._parser, list(options.get("tools") or ()), self._used_ids)
@@ -135,7 +137,7 @@ class ManagedSession:
         return _completion([reply], [turn], options)
 
     def get_state(self) -> dict[str, Any]:
-        """Return `{"nodes": [...]}`, one node for each sequence a trainer may learn from."""
+        """Return `{"nodes": [...]}` with one node for each trainable sequence."""
         return as_nodes(self.own_model.managed_state())
 
     state = get_state
@@ -143,7 +145,7 @@ class ManagedSession:
 
 @contextmanager
 def _item_notes() -> Iterator[None]:
-    """Tell the item that `process` plays how its model answers, whatever an author's own code makes of an error."""
+    """Record the model's answers for the current item of `process`, even if the author's code handles an error."""
     item_play = ITEM.get()
     try:
         yield
@@ -158,7 +160,7 @@ def _item_notes() -> Iterator[None]:
 def _request(options: Mapping[str, Any], reasoning: Mapping[str, Any]) -> ModelRequest:
     messages: Sequence[Message] = options.get("messages") or ()
     if not messages:
-        raise ConfigError("messages were wanted, found none", hint="chat_completion(messages=[…])")
+        raise ConfigError("expected messages, got none", hint="chat_completion(messages=[…])")
     sampling = {key: value for key, value in options.items() if key not in _NOT_SENT and value is not None}
     sampling |= options.get("extra_body") or {}
     return ModelRequest(
@@ -188,7 +190,7 @@ def _completion(replies: Sequence[ModelReply], turns: Sequence[ParsedReply], opt
 
 
 def _choice(number: int, reply: ModelReply, turn: ParsedReply) -> dict[str, Any]:
-    is_whole = reply.finish_reason != "length"  # a cut turn stays one, calls or not
+    is_whole = reply.finish_reason != "length"  # a truncated turn stays marked as truncated, with or without calls
     finish = "tool_calls" if turn.calls and is_whole else reply.finish_reason
     known = {"stop", "length", "tool_calls", "content_filter", "function_call"}
     return {

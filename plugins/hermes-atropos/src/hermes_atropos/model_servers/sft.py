@@ -1,4 +1,4 @@
-"""Tokens for supervised learning: a conversation through the chat template, a loss on what the model wrote."""
+"""Tokens for supervised learning: render a conversation with the chat template, with loss on the model's text."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from hermes_core.contracts.tokens import IGNORED
 
 logger = logging.getLogger(__name__)
 
-# A look ahead for the word, and then no way back: a text of `<thinkthink…` is read in one pass.
+# An atomic match through a look-ahead, so that a text of `<thinkthink…` is scanned in one pass.
 _OPENING: Final = r"(?:<(?=[^<>\s/]*think)[^<>\s/]*+>|\[THINK\]|<\|channel>thought)"
 _CLOSING: Final = r"(?:<[^<>\s/]*+/(?=[^<>\s/]*think)[^<>\s/]*+>|<\|END_THINKING\|>|\[/THINK\]|<channel\|>)"
-# The opening mark may stand in the prompt already, or the template writes none.
+# The opening mark may already be in the prompt, or the template writes none.
 _EMPTY_REASONING: Final = re.compile(rf"\s*(?:{_OPENING}\s*)?{_CLOSING}", re.IGNORECASE)
 _SPACE: Final = re.compile(r"\s*")
 _BEGINS_WITH_MARK: Final = re.compile(rf"\s*(?:{_OPENING}|{_CLOSING})", re.IGNORECASE)
 
 
 class SftTokens:
-    """Fills tokens and masks into rollouts whose tokens nobody recorded.
+    """Adds tokens and masks to rollouts without recorded tokens.
 
-    They are the template's, not what the model sampled: good for supervised learning, never for a policy gradient, and
-    the items stay marked as not trainable. Where no tokenizer was named, or its template has no place for this
-    conversation, the item keeps its messages alone, and says why.
+    They are the template's tokens, not sampled ones: fit for supervised learning, never for a policy gradient, and the
+    items stay marked as not trainable. Without a tokenizer, or if its template does not support the conversation, the
+    item keeps only its messages and the reason.
     """
 
     def __init__(self, config: HermesAgentEnvConfig, load: Callable[[], Any]) -> None:
         self._load = load
-        # The default names a tokenizer that would be downloaded; nobody asked for that.
+        # The default tokenizer would have to be downloaded, which the user did not request.
         self._is_named = config.tokenizer_name != BaseEnvConfig.model_fields["tokenizer_name"].default
         self._problem = "" if self._is_named else "no tokenizer_name"
         self._loading = asyncio.Lock()
         self._tokenizer: Any = None
 
     async def fill(self, item: Item, tools: Sequence[Mapping[str, Any]] = ()) -> Item:
-        """Return the item with tokens and masks where that can be."""
+        """Return the item with tokens and masks if possible."""
         tokenizer = await self._load_once()
         if tokenizer is None:
             return _without(item, self._problem)
@@ -67,7 +67,7 @@ class SftTokens:
 def assistant_only(
     tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[list[int], list[int]]:
-    """Return tokens and masks of a conversation; raises `ValueError` where the template rewrites an earlier turn.
+    """Return tokens and masks of a conversation; raise `ValueError` if the template rewrites an earlier turn.
 
     An empty block of reasoning that the template puts before a turn has no loss: the model never wrote it.
     """
@@ -87,9 +87,9 @@ def assistant_only(
             continue
         before, after = text(index, is_prompt=True), text(index + 1, is_prompt=False)
         if not (after.startswith(before) and full.startswith(after.rstrip())):
-            raise ValueError(f"it writes turn {index} otherwise in the whole conversation than by itself")
+            raise ValueError(f"it writes turn {index} differently in the whole conversation")
         begin = len(before) + _unwritten(message, after[len(before) :])
-        spans.append((begin, len(after.rstrip())))  # what follows a turn's end is the next turn's scaffold
+        spans.append((begin, len(after.rstrip())))  # text after a turn's end belongs to the next turn's header
     encoded = tokenizer(full, add_special_tokens=False, return_offsets_mapping=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     tokens = [int(token) for token in encoded["input_ids"]]
@@ -97,7 +97,7 @@ def assistant_only(
 
 
 def _unwritten(message: Mapping[str, Any], turn: str) -> int:
-    """Return how many characters at the beginning of a turn are the template's empty block of reasoning."""
+    """Return the length of the template's empty reasoning block at the start of a turn."""
     content = str(message["content"])
     block = _EMPTY_REASONING.match(turn)
     if block is None or _BEGINS_WITH_MARK.match(content):
@@ -106,15 +106,15 @@ def _unwritten(message: Mapping[str, Any], turn: str) -> int:
 
 
 def _space_before(content: str, rendered: str) -> int:
-    """Return how much white space the template wrote before a content, which may begin with some that the model wrote.
+    """Return the length of the template's white space before a content, which may start with the model's own.
 
-    Where the template changes the content, only newlines are taken for the template's.
+    If the template changes the content, only newlines count as the template's.
     """
     space = _SPACE.match(rendered)
     assert space is not None
     if not content:
         return space.end()
-    text = content.rstrip()  # templates strip what is at the end
+    text = content.rstrip()  # templates strip the end
     begins = (count for count in range(space.end() + 1) if text and rendered.startswith(text, count))
     return next(begins, len(rendered) - len(rendered.lstrip("\n")))
 
@@ -125,7 +125,7 @@ def _is_within(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates want it: arguments of calls as objects, where their text is one."""
+    """Return a message in the templates' form: arguments of calls as objects, if their text is a JSON object."""
     calls = message.get("tool_calls")
     made = {**message, "content": message.get("content") or ""}
     if calls:

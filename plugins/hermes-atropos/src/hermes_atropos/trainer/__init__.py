@@ -1,1 +1,1 @@
-"""The way to a trainer, or into a file: delivery, serving, reports."""
+"""Delivery to a trainer or a file, serving, and reports."""

@@ -1,4 +1,4 @@
-"""A client for Atropos' trajectory API: patient where somebody is not there yet, clear where it is refused."""
+"""A client for Atropos' trajectory API: waits for absent peers, and reports refusals clearly."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ logger = logging.getLogger(__name__)
 _LARGE: Final = 2**16
 _TIMEOUT: Final = 120.0
 _LATER: Final = frozenset({408, 425, 429})
-"""What a proxy answers that would take it at another time."""
+"""Temporary statuses of a proxy."""
 _CONNECT: Final = 10.0
 _START_HINT: Final = "start it with: run-api; or set rollout_server_url"
 
 
 class ApiRefusedError(HermesError):
-    """The trajectory API answers 4xx: it will never take this."""
+    """The trajectory API answered 4xx: it will never accept this request."""
 
 
 class ApiForgotError(HermesError):
-    """The trajectory API does not know this environment: it has been restarted."""
+    """The trajectory API does not know this environment, because it was restarted."""
 
 
 class ApiAwayError(HermesError):
-    """Nobody answers, or a proxy in its place. `may_have_run` where the request had been sent."""
+    """The API does not answer, or a proxy answers instead. `may_have_run`: the request had been sent."""
 
     def __init__(self, message: str, *, may_have_run: bool = False) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class ApiAwayError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What the API says to a new environment; `max_token_len` is the trainer's, -1 means that it looks after itself."""
+    """The API's answer to a registration; `max_token_len` is the trainer's, -1 means no limit."""
 
     env_id: int
     wandb_name: str
@@ -58,7 +58,7 @@ class Registration:
 
 
 class Patience:
-    """Waits for somebody: says once what for, and gives up after `seconds`."""
+    """Waits for a peer: logs the reason once, and gives up after `seconds`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Patience:
         self._said = ""
 
     async def wait(self, message: str, hint: str) -> None:
-        """Wait a little; raises `UserError` when it has been long enough."""
+        """Wait a little; raise `UserError` when the time is over."""
         if self._clock() >= self._until:
             raise UserError(f"{message}, for {self._seconds:g} s now", hint=hint)
         if message != self._said:
@@ -86,7 +86,7 @@ class Patience:
 
 
 class TrajectoryApi:
-    """Speaks to one trajectory API. Requests raise `ApiAwayError`, `ApiForgotError` or `ApiRefusedError`."""
+    """A client of one trajectory API. Requests raise `ApiAwayError`, `ApiForgotError` or `ApiRefusedError`."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -99,7 +99,7 @@ class TrajectoryApi:
             await session.close()
 
     async def register(self, fields: Mapping[str, Any], patience: Patience) -> Registration:
-        """Register an environment, when the API is there and its trainer has begun."""
+        """Register an environment once the API runs and its trainer has started."""
         while True:
             try:
                 data = await self._ask("POST", "/register-env", fields)
@@ -110,8 +110,8 @@ class TrajectoryApi:
                 names = {"wandb_name", "env_id", "starting_step", "num_steps", "checkpoint_dir", "checkpoint_interval"}
                 return Registration(**{name: data[name] for name in names})
             await patience.wait(
-                f"the trajectory API at {self.url} is there, its trainer has not begun ({data.get('status')})",
-                "start the trainer: it registers and asks for its first batch",
+                f"the trajectory API at {self.url} runs, but its trainer has not started ({data.get('status')})",
+                "start the trainer: it registers and requests its first batch",
             )
 
     async def info(self) -> Mapping[str, Any]:
@@ -123,11 +123,11 @@ class TrajectoryApi:
         return await self._ask("GET", "/wandb_info")
 
     async def status(self, env_id: int) -> Mapping[str, Any]:
-        """Return the step and the queue, as this environment sees them."""
+        """Return the step and the queue of this environment."""
         return await self._ask("GET", "/status-env", {"env_id": env_id})
 
     async def send(self, groups: Sequence[Group], env_id: int) -> str:
-        """Hand over groups; returns the API's word for what became of them."""
+        """Send groups; return the API's status for them."""
         made = [{**group, "env_id": env_id} for group in groups]
         if len(made) == 1:
             data = await self._ask("POST", "/scored_data", made[0])
@@ -137,13 +137,13 @@ class TrajectoryApi:
         return "buffered by the trajectory API until the sizes fit" if word == "buffered" else word
 
     async def has(self, group: Group) -> bool:
-        """Tell whether a group is the last one that arrived."""
+        """Return whether a group is the last one that arrived."""
         latest = (await self._ask("GET", "/latest_example")).get("group_overrides") or {}
         ours = group.get("group_overrides") or {}
         return "group_id" in ours and all(latest.get(key) == ours.get(key) for key in ("group_id", "part"))
 
     async def disconnect(self, env_id: int) -> None:
-        """Say that this environment has gone, so that the others get its share; BaseEnv never does."""
+        """Unregister this environment, so that the others get its share; BaseEnv never does."""
         await self._ask("POST", "/disconnect-env", {"env_id": env_id})
 
     async def _ask(self, method: str, path: str, payload: Any = None) -> Mapping[str, Any]:
@@ -158,7 +158,9 @@ class TrajectoryApi:
         try:
             data = json.loads(text)
         except ValueError as error:
-            raise ApiAwayError(f"{self.url}{path} answers no JSON; is a trajectory API there?") from error
+            raise ApiAwayError(
+                f"expected JSON from {self.url}{path}, got something else; check that a trajectory API runs there"
+            ) from error
         return data if isinstance(data, dict) else {}
 
     async def _exchange(
@@ -168,7 +170,7 @@ class TrajectoryApi:
 
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=_TIMEOUT, sock_connect=_CONNECT)
-            # A kept connection that the server closes at that moment would make every request one that may have run.
+            # With kept-alive connections, every closed one would leave it unknown whether the request ran.
             connector = aiohttp.TCPConnector(force_close=True)
             self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         away = f"no trajectory API answers at {self.url}"
@@ -178,7 +180,9 @@ class TrajectoryApi:
         except aiohttp.ClientConnectorError as error:
             raise ApiAwayError(away) from error
         except aiohttp.InvalidURL as error:
-            raise UserError(f"rollout_server_url is no URL: {self.url!r}", hint="http://HOST:8000") from error
+            raise UserError(
+                f"expected a URL as rollout_server_url, got {self.url!r}", hint="http://HOST:8000"
+            ) from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise ApiAwayError(away, may_have_run=True) from error
 

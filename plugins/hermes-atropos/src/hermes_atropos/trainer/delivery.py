@@ -1,4 +1,4 @@
-"""Getting groups to the trainer, through restarts of the trajectory API: nothing is lost, nothing is sent blindly."""
+"""Deliver groups to the trainer across restarts of the trajectory API, without loss or blind repetition."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hermes_core.contracts.errors import ConfigError, UserError
 
 logger = logging.getLogger(__name__)
 
-_BACK_HINT = "start it and its trainer again; what is there is kept and sent then"
+_BACK_HINT = "start it and its trainer again; pending groups are kept and sent then"
 
 
 class Delivery:
-    """One environment's standing with the trajectory API: registered, registered again when that was forgotten."""
+    """One environment's registration at the trajectory API, renewed after a restart of the API."""
 
     def __init__(self, config: HermesAgentEnvConfig, api: TrajectoryApi) -> None:
         self._config = config
@@ -33,11 +33,11 @@ class Delivery:
         self._resends: set[asyncio.Task[None]] = set()
 
     def patience(self) -> Patience:
-        """Return the config's patience, from now on."""
+        """Return the configured patience, starting now."""
         return Patience(self._config.api_patience, self._config.serve_poll_interval)
 
     async def join(self) -> Registration:
-        """Register and learn what the trainer takes; raises `UserError` when there is no trainer for too long."""
+        """Register and get the trainer's limits; raise `UserError` if there is no trainer for too long."""
         config = self._config
         fields = {
             "max_token_length": config.max_token_length,
@@ -52,18 +52,21 @@ class Delivery:
         if info["batch_size"] != -1:
             config.batch_size = int(info["batch_size"])
         if config.batch_size == -1:
-            raise UserError("the trainer names no batch size", hint="set batch_size in the env section")
+            raise UserError(
+                "expected a batch size from the trainer, got none", hint="set batch_size in the env section"
+            )
         if config.group_size > config.batch_size:
             raise ConfigError(
-                f"group_size is {config.group_size}, the trainer's batch_size {config.batch_size}: no group would fit",
+                f"expected a group_size of at most the trainer's batch_size {config.batch_size}, got "
+                f"{config.group_size}",
                 hint=f"--env.group_size {config.batch_size}, or a part of it",
             )
-        # Only now, complete: whoever looks at it meanwhile would take over half of it, and never look again.
+        # Assigned only when complete: a reader in between would adopt half of it and never read again.
         self.registration = replace(registered, max_token_len=int(info["max_token_len"]))
         return self.registration
 
     async def status(self) -> Mapping[str, Any]:
-        """Return the API's status; waits while it is away, registers again when it was restarted."""
+        """Return the API's status; wait while it is down, and register again after a restart."""
         patience = self.patience()
         while True:
             known = self._require_registration()
@@ -79,9 +82,10 @@ class Delivery:
                 return status
 
     async def send(self, groups: Sequence[Group]) -> str:
-        """Send groups; raises `ApiRefusedError` for what the API will never take.
+        """Send groups; raise `ApiRefusedError` for groups that the API will never accept.
 
-        A restarted API takes data before its trainer is back, and then refuses the trainer: it is asked first.
+        A restarted API accepts data before its trainer is back and then refuses the trainer, so its status is checked
+        first.
         """
         patience = self.patience()
         may_be_there = False
@@ -105,7 +109,7 @@ class Delivery:
                 return word
 
     async def leave(self) -> None:
-        """Tell the API that this environment has gone, if it is there to hear it."""
+        """Unregister this environment if the API is reachable."""
         for task in self._resends:
             task.cancel()
         if self._env_id is not None:
@@ -120,7 +124,7 @@ class Delivery:
         return self.registration
 
     async def _rejoin(self, known: Registration) -> None:
-        """Register again, once for everybody who finds out; what was in the lost queue is sent again."""
+        """Register again, once for all callers that notice the restart; send the lost queue again."""
         async with self._joining:
             if self.registration is not known:
                 return
@@ -138,7 +142,7 @@ class Delivery:
             await self.send([{**group, "group_overrides": {**(group.get("group_overrides") or {}), "resent": True}}])
 
     def _forget_consumed(self, in_queue: int, sent_before: int) -> None:
-        """Keep what may still be in the API's queue: the last `in_queue` of what it had when asked, and newer."""
+        """Keep groups that may still be in the API's queue: the last `in_queue` at the request, and newer ones."""
         newer = self._sent - sent_before
         while len(self._queued) > in_queue + newer:
             self._queued.popleft()

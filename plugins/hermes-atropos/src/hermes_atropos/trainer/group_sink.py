@@ -1,4 +1,4 @@
-"""Where scored groups go: into a file, to the trajectory API, or nowhere with a reason."""
+"""Deliver scored groups to a file or the trajectory API, or reject them with a reason."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 _TOO_MANY: Final = 8
 
 Send = Callable[[Sequence[Group]], Awaitable[str]]
-"""Hands groups to the trajectory API; returns what it says of them, raises where it will not have them."""
+"""Sends groups to the trajectory API; returns its status, raises if it refuses them."""
 
 
-class Outlet:
+class GroupSink:
     """Writes and sends groups, and closes their rollouts in the ledger."""
 
     def __init__(self, config: HermesAgentEnvConfig, ledger: Ledger) -> None:
@@ -39,12 +39,12 @@ class Outlet:
         self.path: Path | None = None
         self.send: Send | None = None
         self.outside: Callable[[Group], Awaitable[bool]] | None = None
-        """In `process`: takes a group that is delivered by a task that plays no item."""
+        """In `process`: accepts a group delivered by a task without an item."""
         if config.data_path_to_save_groups is not None:
             self.path = Path(config.data_path_to_save_groups)
 
     def refusal(self, group: Group, *, for_trainer: bool, max_token_len: int, is_recorded: bool = True) -> str | None:
-        """Return why a group goes nowhere, None if it may go where it is meant to; see `Limits`."""
+        """Return why a group cannot be delivered, or None; see `Limits`."""
         limits = Limits(
             group_size=self._config.group_size,
             max_token_len=max_token_len,
@@ -55,7 +55,7 @@ class Outlet:
         return refusal(group, limits)
 
     def reject(self, group: Group, reason: str) -> None:
-        """Note that a group goes nowhere; raises `UserError` when that is what has become of all lately."""
+        """Record a rejected group; raise `UserError` if all recent groups were rejected as untrainable."""
         logger.warning("group %s is rejected: %s", (group.get("group_overrides") or {}).get("group_id"), reason)
         self.settle(group, End.REJECTED, reason)
         self._untrainable = self._untrainable + 1 if reason.startswith(UNTRAINABLE) else 0
@@ -66,7 +66,7 @@ class Outlet:
             )
 
     async def deliver(self, group: Group, *, to_trainer: bool) -> bool:
-        """Write a group to the file, if there is one, and send it, if it is meant to be sent; False if refused."""
+        """Write a group to the file, if any, and send it with `to_trainer`; return False if it is refused."""
         if self.outside is not None and ITEM.get() is None:
             return await self.outside(group)
         if not self._config.include_messages:
@@ -77,14 +77,14 @@ class Outlet:
             self._write(group)
             reason = f"written to {self.path}"
         if not to_trainer:
-            self.settle(group, End.SENT, reason or "kept nowhere: data_path_to_save_groups is not set")
+            self.settle(group, End.SENT, reason or "not stored: data_path_to_save_groups is not set")
             return True
         if self.send is None:
-            raise HermesError("there is no trajectory API to send to: this environment is not served")
+            raise HermesError("expected a trajectory API to send to, got none: this environment is not served")
         try:
             said = await self.send(parts(group, self._config.group_size))
         except asyncio.CancelledError as error:
-            self.settle(group, End.CANCELLED, str(error) or "cancelled while it was being sent")
+            self.settle(group, End.CANCELLED, str(error) or "cancelled while sending")
             raise
         except ApiRefusedError as error:
             logger.warning("%s", error.message)
@@ -97,13 +97,13 @@ class Outlet:
         return True
 
     def settle_open(self, group: Mapping[str, Any], end: End, reason: str) -> None:
-        """Close those rollouts of a group that have no end yet."""
+        """Close the open rollouts of a group."""
         for rollout in rollout_ids(group):
             if self._ledger.is_open(rollout):
                 self._ledger.close(rollout, end, reason)
 
     def settle(self, group: Mapping[str, Any], end: End, reason: str) -> None:
-        """Close the rollouts of a group; sequences that name none get a line each."""
+        """Close the rollouts of a group; sequences without a rollout id get one line each."""
         self.settle_open(group, end, reason)
         if rollout_ids(group):
             return
@@ -113,7 +113,7 @@ class Outlet:
             self._ledger.close(f"{group_id}-{index}", end, reason)
 
     async def aclose(self) -> None:
-        """Write what waits, and the page beside the file."""
+        """Write pending groups, and the page beside the file."""
         if self._journal is None or self.path is None:
             return
         journal, self._journal = self._journal, None
@@ -132,6 +132,6 @@ class Outlet:
         self._journal.append(group)
 
     def lead_to(self, path: Path) -> None:
-        """Write to this file from now on, and say so in the config."""
+        """Write to this file from now on, and set it in the config."""
         self.path = path
         self._config.data_path_to_save_groups = str(path)

@@ -1,4 +1,4 @@
-"""Files of JSON lines that are written without holding up the event loop."""
+"""JSON Lines files that are written without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Journal:
             self._writing = asyncio.create_task(self._flush())
 
     async def aclose(self) -> None:
-        """Write what waits and close the file."""
+        """Write pending lines and close the file."""
         try:
             while self._waiting or (self._writing is not None and not self._writing.done()):
                 if self._writing is None or self._writing.done():
@@ -77,7 +77,7 @@ class Journal:
 
 
 def _unwritable_error(path: Path, error: BaseException | None) -> OutputError:
-    hint = "free space there, or name another path"
+    hint = "free space there, or give another path"
     return OutputError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}", hint=hint)
 
 

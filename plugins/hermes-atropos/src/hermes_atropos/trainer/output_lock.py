@@ -1,4 +1,4 @@
-"""The lock of a file of groups: one process at a time, and none that was forked from it."""
+"""The lock of a file of groups: for one process at a time, not inherited by forked children."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from hermes_atropos.trainer.process_settings import ANOTHER
 from hermes_core.contracts.errors import OutputError
 
 _HELD: Final[set[Path]] = set()
-"""Lock files that this process holds. The system's record locks belong to a process as a whole: it would give one to
-the same process twice, and drop both when either is closed."""
+"""Lock files that this process holds. The system's record locks belong to the whole process: it would grant one to the
+same process twice, and drop both when either is closed.
+"""
 
 
 class OutputLock:
-    """Held from the start; raises `OutputError`, with the holder's process id, where another holds it.
+    """A lock acquired on creation; raises `OutputError` with the holder's process id if another process has it.
 
-    A record lock, on a file that nothing else opens: workers that a killed process has forked do not have it.
+    It is a record lock on a file that nothing else opens, so forked workers of a killed process do not hold it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +37,7 @@ class OutputLock:
         _HELD.add(self._file)
 
     def release(self) -> None:
-        """Give it back; safe to call twice."""
+        """Release the lock; safe to call twice."""
         if self._fd >= 0:
             _HELD.discard(self._file)
             self._close()
@@ -58,7 +59,7 @@ class OutputLock:
 
 
 def lock_file(path: Path) -> Path:
-    """Return the file that is locked for a file of groups."""
+    """Return the lock file of a file of groups."""
     return path.with_name(f".{path.name}.lock")
 
 

@@ -1,9 +1,9 @@
-"""The output of `process`: an append-only file of groups, and beside it what has been played.
+"""The output of `process`: an append-only file of groups, and beside it a record of finished items.
 
-Every item has one record in `<file>.progress`: what it came to, how many bytes of groups, and its ledger lines. It is
-written when the item has ended, then its groups, then its ledger lines. After `kill -9` at most the last record is
-without its groups: it and what there is of them are cut off, and its item is played again. Ledger lines that are
-missing are written from the records.
+Every item has one record in `<file>.progress`: its result, the number of bytes of its groups, and its ledger lines.
+When the item has ended, the record is written first, then its groups, then its ledger lines. After `kill -9`, at most
+the last record lacks its groups: the record and partial groups are removed, and the item is repeated. Missing ledger
+lines are restored from the records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from hermes_runner import JsonlFile
 
 
 class ProcessOutput:
-    """One file of groups, locked for this process. `done` holds the keys of the items that are not played again.
+    """One file of groups, locked for this process. `done` has the keys of finished items.
 
-    `begin` comes before the first item; `settings` must agree with those of the groups that are there.
+    Call `begin` before the first item; `settings` must match those of the existing groups.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -56,29 +56,33 @@ class ProcessOutput:
 
     @classmethod
     def open(cls, path: Path, settings: Mapping[str, Any], *, ledger: Path | None = None) -> Self:
-        """Continue in the file, or create it; a file that is not `process`'s is left alone, as path_1, path_2, ….
+        """Continue the file or create it; if `path` is not a file of `process`, use path_1, path_2, ….
 
-        Raises `OutputError` when it cannot be written, is in use, was begun with other settings, or is the ledger's.
+        Raises `OutputError` if it cannot be written, is in use, was started with other settings, or is the ledger's
+        file.
         """
         mine = next(one for one in candidates(path) if progress_of(one).exists() or not one.exists())
         for one in (path, mine):
             if ledger is not None and ledger.resolve() in _files_of(one):
-                hint = "name another file: --env.ledger_path FILE"
-                raise OutputError(f"ledger_path {ledger} is a file of the groups in {one}", hint=hint)
+                hint = "give another file: --env.ledger_path FILE"
+                raise OutputError(
+                    f"expected a separate file as ledger_path, got {ledger}, which belongs to the groups in {one}",
+                    hint=hint,
+                )
         return cls(mine, settings)
 
     @property
     def output_id(self) -> str:
-        """The output's own id, the same after a resume."""
+        """The id of the output, unchanged after a resume."""
         return str(self._beginning["output_id"])
 
     def begin(self, dataset: str | None) -> None:
-        """Open the files; raises `OutputError` where the items of the dataset are other ones than at first."""
+        """Open the files; raise `OutputError` if the dataset's items differ from the first start."""
         settings = {**self._settings, "dataset_items": dataset}
         if self._records:
             compare(self.path, self._beginning["settings"], {"dataset_items": dataset})
         else:
-            # Where nothing is recorded, the settings of an earlier start bind nobody.
+            # Without any record, the settings of an earlier start do not matter.
             output_id = self._beginning.get("output_id") or secrets.token_hex(6)
             self._beginning = {"output_id": output_id, "settings": settings}
         with _error_context(self.path):
@@ -90,31 +94,31 @@ class ProcessOutput:
                 progress.append(self._beginning)
 
     def play(self, key: str) -> ItemPlay:
-        """Return an item about to be played."""
+        """Return the state of an item that starts now."""
         return ItemPlay(key=key, output_id=self.output_id, interruptions=self._interruptions[key])
 
     def backlog(self) -> Iterator[tuple[str, Any]]:
-        """Yield, with their keys, items that were to be played later and have not been."""
+        """Yield the postponed items that have not run yet, with their keys."""
         for record in self._records:
             for key, item in child_items(str(record["item"]), record["backlog"]):
                 if key not in self.done:
                     yield key, item
 
     def compare_item(self, key: str, digest: str) -> None:
-        """Raise `OutputError` where an item that has been played is another one than then."""
+        """Raise `OutputError` if a finished item has changed since."""
         if digest and self._digests.get(key, digest) != digest:
             raise OutputError(
-                f"{self.path} was begun with other items: item {key} is not the one that was played",
-                hint=f"give items in the same order at each start (shuffle with a fixed seed), or {ANOTHER}",
+                f"{self.path} was started with other items: item {key} has changed",
+                hint=f"return items in the same order at each start (shuffle with a fixed seed), or {ANOTHER}",
             )
 
     async def commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
-        """Record what an item came to, and return its ledger's lines; an interrupted one is played again."""
+        """Record an item's result and return its ledger lines; an interrupted item is repeated."""
         async with self._writing:
             return await asyncio.to_thread(self._commit, play, is_done=is_done)
 
     def missing_lines(self, ledger: Path) -> list[Mapping[str, Any]]:
-        """Return the recorded lines that the ledger's file lacks; cuts off half a line at its end. Blocks."""
+        """Return recorded lines that are missing in the ledger's file, and truncate a partial last line. Blocks."""
         if not self._records:
             return []
         with _error_context(ledger):
@@ -124,12 +128,12 @@ class ProcessOutput:
         return [line for record in self._records for line in record["ledger"] if line["rollout_id"] not in there]
 
     def write_page(self) -> None:
-        """Write the page for people beside the file. Blocks."""
+        """Write the readable page beside the file. Blocks."""
         if self.written:
             display.write_page(self.path, self.path.with_suffix(".html"))
 
     def close(self) -> None:
-        """Close the files and give the lock back; safe to call twice."""
+        """Close the files and release the lock; safe to call twice."""
         for file in self._files or ():
             file.close()
         self._lock.release()
@@ -137,7 +141,7 @@ class ProcessOutput:
     def _commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
         assert self._files is not None, "begin() comes first"
         if self._is_broken:
-            raise OutputError(f"{self.path} could not be written before", hint=ANOTHER)
+            raise OutputError(f"an earlier write to {self.path} failed", hint=ANOTHER)
         progress, data = self._files
         groups = b"".join(play.groups) if is_done else b""
         ledger = play.ledger_lines(is_done=is_done)
@@ -151,7 +155,7 @@ class ProcessOutput:
             "backlog": play.backlog if is_done else [],
             "ledger": ledger,
         }
-        # A record without its groups must stay the last one: the next start looks at no other.
+        # A record without its groups must stay the last one, because the next start only repairs the last.
         self._is_broken = True
         with _error_context(self.path):
             progress.append(record)
@@ -173,7 +177,7 @@ class ProcessOutput:
 
 
 def progress_of(path: Path) -> Path:
-    """Return where it is recorded what has been played into a file of groups."""
+    """Return the progress file of a file of groups."""
     return path.with_name(f"{path.name}.progress")
 
 
@@ -182,7 +186,7 @@ def _files_of(path: Path) -> set[Path]:
 
 
 def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read what was begun and what is recorded; cuts off what a kill has left half written."""
+    """Read the header and the records; truncate data that a kill left half written."""
     progress = progress_of(path)
     progress.touch()
     content = progress.read_bytes()
@@ -195,7 +199,7 @@ def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         _ = (beginning["output_id"], beginning["settings"])
     except (ValueError, KeyError, TypeError) as error:
         said = f"{type(error).__name__}: {error}"
-        raise OutputError(f"{progress} does not say what has been played: {said}", hint=ANOTHER) from error
+        raise OutputError(f"{progress} is not a valid progress file: {said}", hint=ANOTHER) from error
     if not records:
         return beginning, []
     size = path.stat().st_size if path.exists() else 0
@@ -203,8 +207,8 @@ def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if size < at:
         both = " and ".join(one.name for one in (path, progress) if one.exists())
         raise OutputError(
-            f"{path} has {size} bytes, {progress.name} says at least {at}: groups have been taken out of it",
-            hint=f"put them back, remove {both} to begin anew, or {ANOTHER}",
+            f"expected at least {at} bytes in {path} from {progress.name}, got {size}: groups were removed from it",
+            hint=f"restore them, remove {both} to start again, or {ANOTHER}",
         )
     if size < at + length:
         os.truncate(path, at)
@@ -215,7 +219,7 @@ def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 @contextlib.contextmanager
 def _error_context(path: Path) -> Iterator[None]:
-    """Name the file and what to do, in the words of this command."""
+    """Convert errors to this command's errors, with the file and a hint."""
     try:
         yield
     except (OutputError, OSError) as error:
@@ -223,7 +227,7 @@ def _error_context(path: Path) -> Iterator[None]:
         if not isinstance(cause, OSError):
             raise
         reason = cause.strerror
-        hint = f"free space there and give the same command again: it continues; or {ANOTHER}"
+        hint = f"free space there and rerun the same command to continue, or {ANOTHER}"
         raise OutputError(f"{path} cannot be written: {reason}", hint=hint) from error
 
 
@@ -231,9 +235,9 @@ def _rollout_id(line: bytes) -> object:
     try:
         return json.loads(line)["rollout_id"]
     except (ValueError, KeyError, TypeError):
-        return None  # whose line that is, is not for this command to say
+        return None  # the line may belong to another command
 
 
 def child_items(key: str, backlog: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Give the items that an item leaves to be played later their keys."""
+    """Yield an item's postponed items with their keys."""
     return ((f"{key}.{number}", item) for number, item in enumerate(backlog))

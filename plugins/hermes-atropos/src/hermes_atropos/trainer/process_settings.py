@@ -1,4 +1,4 @@
-"""What must be equal for a `process` to go on in a file: what decides what a group is, and nothing else."""
+"""Compare the settings of a `process` with those of its file: those that determine groups must be equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_core.redaction import comparable_values
 
 logger = logging.getLogger(__name__)
 
-ANOTHER: Final = "name another file: --env.data_path_to_save_groups FILE"
+ANOTHER: Final = "give another file: --env.data_path_to_save_groups FILE"
 
 _DECISIVE: Final = frozenset({
     "models", "tokenizer_name", "dataset_items", "prompt_field", "seed",
@@ -30,7 +30,7 @@ _DECISIVE: Final = frozenset({
     "group_size", "min_group_size", "failed_rollouts", "policy", "ensure_scores_are_not_same", "allow_branches",
     "lowest_reward",
 })  # fmt: skip
-"""The items of `dataset_name` are compared, not how it is spelled."""
+"""The items of `dataset_name` are compared, not its spelling."""
 _NEUTRAL: Final = frozenset({
     "total_steps", "data_path_to_save_groups", "data_dir_to_save_evals", "ledger_path", "use_wandb", "wandb_name",
     "max_concurrent_groups", "max_num_workers", "max_num_workers_per_node", "max_eval_workers", "tool_pool_size",
@@ -39,29 +39,30 @@ _NEUTRAL: Final = frozenset({
     "rollout_server_url", "num_rollouts_to_keep", "num_rollouts_per_group_for_logging", "api_patience",
     "min_items_sent_before_logging", "serve_poll_interval",
 })  # fmt: skip
-"""Where, how many and how fast: a change is not worth a warning."""
+"""Paths, counts and speed: a change gives no warning."""
 
 
 def settings_of(config: HermesAgentEnvConfig, servers: Iterable[Any]) -> dict[str, Any]:
-    """Return what is recorded of a configuration; of the servers only their models."""
+    """Return the recorded part of a configuration; of the servers only the models."""
     settings = {name: value for name, value in redact_config(config).items() if name not in _NEUTRAL}
     return {**settings, "models": sorted({f"{server.server_type} {server.model_name}" for server in servers})}
 
 
 def compare(path: Path, begun: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise `OutputError` where groups would be other ones than those of the file; warn of whatever else differs.
+    """Raise `OutputError` if groups would differ from those in the file; warn about other differences.
 
-    What only one of the two knows is no difference: it may be a field of another version.
+    A field that only one side has is not a difference: it may be from another version.
     """
     old, new = _plain(begun), _plain(json.loads(encode(given)))
     different = [key for key in given if key in begun and not _is_same(key, old.get(key), new.get(key))]
     if decisive := [key for key in different if key in _DECISIVE]:
         said = ", ".join(f"{key} ({_brief(old.get(key))} then, {_brief(new.get(key))} now)" for key in decisive)
         raise OutputError(
-            f"{path} was begun with other settings: {said}", hint=f"give the same settings to continue it, or {ANOTHER}"
+            f"{path} was started with other settings: {said}",
+            hint=f"give the same settings to continue it, or {ANOTHER}",
         )
     if different:
-        logger.warning("%s was begun with another %s: it goes on with the new value", path, ", ".join(different))
+        logger.warning("%s was started with another %s: continuing with the new value", path, ", ".join(different))
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""`process`: a number of groups, several at one time, into a file. No trainer, no trajectory API.
+"""`process`: write a number of groups, run concurrently, to a file, without a trainer or trajectory API.
 
-What was played into the file before is not played again; see `ProcessOutput`.
+Items that are already in the file are not repeated; see `ProcessOutput`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from hermes_core.contracts.model import encode
 logger = logging.getLogger(__name__)
 
 _PATIENCE: Final = 4
-"""Groups in a row without any answer, at least: as many as are played at one time may fail together."""
+"""Minimum number of groups in a row without an answer; all concurrent groups may fail together."""
 _SETUP: Final = "setup"
 _OUTSIDE: Final = "outside"
-"""Keys of what no call of `get_next_item` gave."""
+"""Keys of items that did not come from `get_next_item`."""
 
 
 async def process(env: Environment) -> Mapping[str, Any]:
-    """Play `total_steps` groups and return the ledger's counts and how many groups were written.
+    """Run `total_steps` groups and return the ledger's counts and the number of written groups.
 
-    A group that fails is recorded, to be played again by the next start, and the next one goes on; an error that would
-    hit every other group too ends it, with everything that was written kept.
+    A failed group is recorded, repeated by the next start, and does not stop the others; an error that would fail every
+    group ends the process and keeps everything written.
     """
     output = None
     try:
         if env.outlet.path is not None:
-            # Before setup, which may start or clear away what another process uses.
+            # Before setup, which may start or remove things that another process uses.
             ledger = env.config.ledger_path
             settings = settings_of(env.config, [handle.config for handle in env.server.servers])
             output = ProcessOutput.open(env.outlet.path, settings, ledger=None if ledger is None else Path(ledger))
@@ -76,9 +76,9 @@ class _Processing:
         self._waiting: deque[tuple[str, Any]] = deque()
 
     async def run(self) -> Mapping[str, Any]:
-        """Play until the wanted number of groups has been taken, or there are no more items."""
+        """Run until the number of groups is reached, or there are no more items."""
         before = await self._resume()
-        # Filled anew by each setup, so they have the same keys after a resume.
+        # Filled again by each setup, so the keys are the same after a resume.
         self._queue(_SETUP, self._taken_backlog())
         first = await self._take()
         if first is not None:
@@ -94,7 +94,7 @@ class _Processing:
         return counts
 
     async def _resume(self) -> int:
-        """Take up what is recorded; returns how many groups have been written before."""
+        """Restore the recorded state; return the number of groups written before."""
         if self._output is None:
             return 0
         self._output.begin(_digest_of_items(self._env.dataset_items))
@@ -140,7 +140,7 @@ class _Processing:
             return True
         try:
             self._output.compare_item(key, item_digest)
-        except OutputError as error:  # of no matter where nothing is left to play
+        except OutputError as error:  # irrelevant if nothing is left to run
             self._other_item = self._other_item or error
         return False
 
@@ -152,13 +152,13 @@ class _Processing:
         self._waiting.extend(one for one in child_items(key, backlog) if self._is_to_be_played(*one))
 
     def _taken_backlog(self) -> list[Any]:
-        """Take what an author's own code has put into the environment's backlog itself."""
+        """Take items that the author's code put into the environment's backlog."""
         backlog = list(self._env.backlog)
         self._env.backlog.clear()
         return backlog
 
     async def _play(self, key: str, item: Any) -> bool:
-        """Play an item and record it; returns whether it is done, and not to be played again."""
+        """Run an item and record it; return whether it is finished."""
         item_play = ItemPlay(key=key, output_id=self._own_id) if self._output is None else self._output.play(key)
         item_play.digest = "" if self._output is None else self._digests.digest(item)
         token = ITEM.set(item_play)
@@ -168,7 +168,7 @@ class _Processing:
             with _outside_of_items():
                 await self._play_unrecordable(item_play)
         except BaseException:
-            # The error that ends it is the one to be told.
+            # Report the error that ends the process.
             with contextlib.suppress(OutputError):
                 await run_uncancelled(self._commit(item_play, is_done=False))
             raise
@@ -183,7 +183,7 @@ class _Processing:
         return is_done
 
     async def _play_unrecordable(self, item_play: ItemPlay) -> None:
-        """Play, before their parent is recorded, children that could not be read from its record after a kill."""
+        """Run children that cannot be recorded as JSON before their parent is recorded."""
         if self._output is None or is_json(item_play.backlog):
             return
         backlog, item_play.backlog = item_play.backlog, []
@@ -200,7 +200,7 @@ class _Processing:
             await self._env.wandb_log()
 
     async def _deliver_outside(self, group: Group) -> bool:
-        """Record a group that a task of the author's own delivers, outside of any item."""
+        """Record a group that the author's own task delivers outside of any item."""
         assert self._output is not None
         item_play = self._output.play(f"{_OUTSIDE}.{secrets.token_hex(6)}")
         token = ITEM.set(item_play)
@@ -213,12 +213,12 @@ class _Processing:
         return True
 
     def _give_up_on_a_dead_server(self, said: str) -> None:
-        """Stop where the server has gone or refuses everything, before every remaining group fails the same way."""
+        """Stop if the server is down or refuses everything, before all remaining groups fail in the same way."""
         self._unanswered_in_a_row = self._unanswered_in_a_row + 1 if said else 0
         if self._unanswered_in_a_row >= max(_PATIENCE, min(self._wanted, self._env.config.max_concurrent_groups)):
             raise UserError(
-                f"the model answered in none of the last {self._unanswered_in_a_row} groups: {said}",
-                hint="mend that and give the same command again: it plays them again",
+                f"the model gave no answer in the last {self._unanswered_in_a_row} groups: {said}",
+                hint="fix that, then rerun the same command to repeat them",
             )
 
     async def _commit(self, item_play: ItemPlay, *, is_done: bool) -> None:
@@ -238,7 +238,7 @@ def _outside_of_items() -> Iterator[None]:
 
 
 def _digest_of_items(items: Sequence[Any]) -> str | None:
-    """Return a digest of what was read from `dataset_name`; None where that was nothing, or is no JSON."""
+    """Return a digest of the items of `dataset_name`, or None if there are none or they are not JSON."""
     try:
         return hashlib.sha256(encode(items)).hexdigest() if items else None
     except (TypeError, ValueError):

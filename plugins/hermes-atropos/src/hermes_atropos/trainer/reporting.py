@@ -1,4 +1,4 @@
-"""What an environment reports: rollout tables and metrics under the predecessor's keys; wandb only when asked for."""
+"""Report rollout tables and metrics under hermes-agent's keys, to wandb only if enabled."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 class ReportingMixin:
-    """The reporting half of an environment, and the attributes that BaseEnv's methods expect."""
+    """Mixin with an environment's reporting and the attributes that BaseEnv's methods expect."""
 
     config: Any
     server: Any
     name: str | None
 
     def _set_base_attributes(self) -> None:
-        """Set what BaseEnv's constructor would set, without what it would start."""
+        """Set the attributes of BaseEnv's constructor without starting anything."""
         self.items_sent_this_step = 0
         self.groups_written = 0
         self.eval_runner: Any = None
@@ -57,14 +57,14 @@ class ReportingMixin:
         self._tokenizer: Any = None
 
     def _worker_limit(self) -> int:
-        """Return how many groups are in flight at most."""
+        """Return the maximum number of groups in flight."""
         if self.config.max_num_workers != -1:
             return int(self.config.max_num_workers)
         return int(self.config.max_num_workers_per_node * max(1, len(self.server.servers)))
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of transformers, loaded when it is first asked for."""
+        """The tokenizer of transformers, loaded on first use."""
         return self.load_tokenizer()
 
     @tokenizer.setter
@@ -77,7 +77,7 @@ class ReportingMixin:
             self._tokenizer = load_tokenizer(self.config.tokenizer_name)
         return self._tokenizer
 
-    async def add_rollouts_for_wandb(self, scored_data: Mapping[str, Any], item: Any = None) -> None:  # noqa: ARG002 - the predecessor's signature
+    async def add_rollouts_for_wandb(self, scored_data: Mapping[str, Any], item: Any = None) -> None:  # noqa: ARG002 - hermes-agent's signature
         """Keep some of a group's conversations for the rollout table."""
         scores: Sequence[float] = scored_data.get("scores") or ()
         keep = self.config.num_rollouts_per_group_for_logging
@@ -93,19 +93,19 @@ class ReportingMixin:
         tokens = (group.get("tokens") or [[]])[index]
         if not tokens:
             return "(no data)"
-        # Without wandb nobody sees the table, and a tokenizer may have to be downloaded.
+        # Without wandb the table is not shown, and it might need a tokenizer download.
         has_reader = self._tokenizer is not None or self.config.use_wandb
         return str(self.tokenizer.decode(tokens)) if has_reader else f"({len(tokens)} tokens)"
 
     async def create_rollout_table(self, wandb_metrics: dict[str, Any]) -> dict[str, Any]:
-        """Add the rollout table; without wandb there is nothing to make it of."""
+        """Add the rollout table; only possible with wandb."""
         if not self.config.use_wandb:
             return wandb_metrics
         made: dict[str, Any] = await super().create_rollout_table(wandb_metrics)  # type: ignore[misc]  # BaseEnv has it
         return made
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
-        """Log metrics, tool errors among them; to wandb only when it is on."""
+        """Log metrics, including tool errors; to wandb only if enabled."""
         metrics = {} if wandb_metrics is None else wandb_metrics
         errors, self._tool_error_buffer = self._tool_error_buffer, []
         metrics["train/tool_errors_count"] = len(errors)
@@ -117,7 +117,7 @@ class ReportingMixin:
         self._tool_error_buffer += [_buffer_entry(error) for outcome in outcomes for error in outcome.tool_errors]
 
     def begin_wandb(self) -> None:
-        """Begin a wandb run under this environment's name, if wandb is on."""
+        """Start a wandb run under this environment's name, if wandb is enabled."""
         if not self.config.use_wandb:
             return
         name = self.config.wandb_name or self.name
@@ -127,7 +127,7 @@ class ReportingMixin:
 
 
 def _buffer_entry(error: ToolError) -> dict[str, Any]:
-    """Return an error as the predecessor's buffer holds it; own rollouts add theirs in this form."""
+    """Return an error in the form of hermes-agent's buffer, also used by own rollouts."""
     return {
         "turn": error.turn,
         "tool": error.tool_name,

@@ -1,4 +1,4 @@
-"""`serve`: plays groups for a trainer. When there is enough, nothing new is begun; what is in flight ends in peace."""
+"""`serve`: run groups for a trainer. When the queue is full, stop starting groups and let running ones finish."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Serving:
         self._follows_steps = env.config.total_steps == -1
 
     async def run(self) -> Mapping[str, int]:
-        """Serve until the trainer has had all its steps, and return the ledger's counts.
+        """Serve until all of the trainer's steps are done, and return the ledger's counts.
 
-        Cancelled, or stopped by an error, it stops every rollout, waits for their clean-up, and says what became of
-        each in the ledger.
+        When cancelled or after an error, it stops every rollout, waits for their clean-up, and records each in the
+        ledger.
         """
         env, reason = self._env, "the service was stopped"
         try:
@@ -65,7 +65,7 @@ class Serving:
         env.outlet.send = delivery.send
 
     def _adopt(self, registration: Registration | None) -> None:
-        """Take over what the trainer says, at the beginning and whenever the API has let us register again."""
+        """Adopt the trainer's settings, at the start and after each new registration."""
         env = self._env
         if registration is None or registration is self._registration:
             return
@@ -91,13 +91,13 @@ class Serving:
             await self._tick()
 
     def _is_enough(self, status: Mapping[str, Any]) -> bool:
-        """Tell whether the queue holds all that the trainer still needs; what is in flight is sent all the same."""
+        """Return whether the queue holds all that the trainer still needs; groups in flight are sent anyway."""
         config = self._env.config
         queued = status["queue_size"] * config.group_size // config.batch_size
         return bool(int(status["current_step"]) + queued > config.total_steps)
 
     def room(self, status: Mapping[str, Any]) -> int:
-        """Return how many groups may be in flight now; those that are stay, even if they are more."""
+        """Return how many groups may be in flight now; running groups continue even if there are more."""
         env, config = self._env, self._env.config
         most = env.max_num_workers
         if env.eval_runner is not None and not env.eval_runner.done():
@@ -126,10 +126,10 @@ class Serving:
             env.workers.add(task)
 
     def _tell_of_no_items(self) -> None:
-        """Say once that there is nothing to play; it is asked again, for an environment may have items later."""
+        """Warn once that there is no item; polling continues, because an environment may have items later."""
         if not self._is_out_of_items:
             self._is_out_of_items = True
-            logger.warning("get_next_item has no item; waiting for one")
+            logger.warning("get_next_item returned no item; waiting for one")
 
     async def _play(self, item: Any) -> bool:
         env, started = self._env, time.monotonic()
@@ -144,7 +144,7 @@ class Serving:
         return is_delivered
 
     async def _tick(self) -> None:
-        """Wait until a group has ended, or it is time to look at the API again."""
+        """Wait until a group has ended or the next poll of the API is due."""
         interval = self._env.config.serve_poll_interval
         if not self._groups:
             await asyncio.sleep(interval)
@@ -154,7 +154,7 @@ class Serving:
             del self._groups[task]
             self._env.workers.discard(task)
             if not task.cancelled():
-                task.result()  # raises what would hit every other group too
+                task.result()  # raises errors that would fail every group
 
     def _stop_overdue(self) -> None:
         limit = self._env.config.worker_timeout
@@ -181,7 +181,7 @@ class Serving:
     def _evaluate(self) -> None:
         env = self._env
         if env.eval_runner is not None and not env.eval_runner.done():
-            logger.warning("the last evaluation has not ended; this one is left out")
+            logger.warning("the last evaluation is still running; this one is skipped")
             return
         env.eval_runner = asyncio.create_task(bridged(env.evaluate()))
         env.eval_runner.add_done_callback(_tell_failure)

@@ -1,4 +1,4 @@
-"""Conversations as text for people: rollout tables, and the page beside a file of groups."""
+"""Format conversations as readable text: for rollout tables, and for the page beside a file of groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESULT = 500
 
 
 def format_trajectory(messages: Sequence[Message]) -> str:
-    """Show a conversation with reasoning, tool calls and results, the long ones cut."""
+    """Format a conversation with reasoning, tool calls and results, truncating long ones."""
     return "\n\n".join(part for message in messages for part in _parts(message))
 
 
@@ -52,9 +52,9 @@ def _cut(text: str, length: int) -> str:
 
 
 def write_page(groups: Path, target: Path) -> None:
-    """Write one self-contained page with the conversations and scores of a file of groups; blocks.
+    """Write a self-contained page with the conversations and scores of a file of groups; blocks.
 
-    Where it cannot be written, for the disk or for what an author put into a group, that is logged: the groups count.
+    A failure, due to the disk or to values in a group, is only logged, because the page is optional.
     """
     try:
         _write_page(groups, target)
@@ -63,7 +63,7 @@ def write_page(groups: Path, target: Path) -> None:
 
 
 def _write_page(groups: Path, target: Path) -> None:
-    # Line by line: the file may be larger than the memory.
+    # Line by line, because the file may not fit into memory.
     shown = html.escape(groups.stem)
     with groups.open(encoding="utf-8") as lines, target.open("w", encoding="utf-8") as out:
         out.write(
