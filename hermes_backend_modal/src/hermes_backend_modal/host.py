@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_modal.failures import ModalSandboxEndedError
-from hermes_backend_modal.owning import program_to_prepare
 from hermes_backend_modal.service import Service
+from hermes_backend_modal.startup_script import startup_script
 from hermes_backend_modal.stream import ExecStream
 from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError
 from hermes_sandbox.backends import PYTHON_FLAGS, AgentStream, RootAgentHost, make_readonly_script, refuse_mounted
@@ -56,7 +56,7 @@ class ModalHost(RootAgentHost):
             NoPythonError: The image has no Python.
         """
         options = self._service.options
-        prepare = program_to_prepare(self.workspace, None if self._is_shared else self.identity)
+        prepare = startup_script(self.workspace, None if self._is_shared else self.identity)
         argv = [options.python, *PYTHON_FLAGS[:-1], prepare + PYTHON_FLAGS[-1]]
         process = await self._service.start(self._living(), argv)
         opened = ExecStream(process, self._obituary, where=f" in Modal sandbox {self._name}")

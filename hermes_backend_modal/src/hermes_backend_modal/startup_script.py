@@ -21,7 +21,7 @@ def prepare(top, uid, gid, shared):
 """
 
 
-def program_to_prepare(folder: str, identity: tuple[int, int] | None) -> str:
+def startup_script(folder: str, identity: tuple[int, int] | None) -> str:
     """Return a program that prints the sandbox's variables as JSON on standard error and creates a directory.
 
     The directory belongs to the user; without a user it is shared: only root can create and list directories in it.
