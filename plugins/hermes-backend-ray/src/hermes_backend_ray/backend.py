@@ -25,7 +25,7 @@ class RayBackend(MachineBackend):
     """Sandboxes on the nodes of a Ray cluster, through one actor on each node that is used.
 
     Isolation `none` trusts the nodes: commands run there as the user of Ray's workers, beside everything else of that
-    user. `bwrap` shows them a read-only /usr and directories of their own, where the nodes have bubblewrap. The actors
+    user. `bwrap` gives them a read-only /usr and private directories, if the nodes have bubblewrap. The actors
     belong to this process: Ray ends them with it, and their programs end with the actors.
     """
 
@@ -77,7 +77,7 @@ class RayBackend(MachineBackend):
         return await self._hosts.link()
 
     async def connect_again(self, lost: Link) -> Link:
-        """Return a link to any node of the same machine; where none is left, nothing is."""
+        """Return a link to any node of the same machine; without one, a link that does nothing."""
         machine = cast("RayLink", lost).host.node.address
         links = await self._hosts.links_for_cleaning(machine)
         await close_all(links[1:])

@@ -157,7 +157,7 @@ class RayEngine:
         return self._run
 
     def _folder(self) -> str | None:
-        """Return the directory that relative paths are relative to; Ray brings its own where it is told to."""
+        """Return the base directory of relative paths; Ray may have been configured with its own."""
         return None if "working_dir" in self._options.runtime_env else str(Path.cwd())
 
     async def _await_answer(self, answer: Any) -> Answer:
@@ -228,7 +228,7 @@ def _config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outlines(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return what tells a worker which sandboxes there will be, and nothing else of the tasks."""
+    """Return the tasks' sandbox requirements for a worker, without the rest of the tasks."""
     wanted = {repr(task.sandbox): task for task in tasks}.values()
     return tuple(Task(id=task.id, messages=(), sandbox=task.sandbox) for task in wanted)
 

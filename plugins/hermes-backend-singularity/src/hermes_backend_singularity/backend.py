@@ -36,7 +36,7 @@ _FACTS: Final = "id -u; sed -n 's/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:spac
 class SingularityBackend(AgentBackend):
     """Sandboxes in instances, one for each; the agent is the first process of a namespace in it.
 
-    Where the caller is root, commands are another user's; elsewhere they are the caller's, in a user namespace.
+    If the caller is root, commands run as another user; otherwise as the caller, in a user namespace.
     """
 
     declaration: ClassVar[BackendSpec] = SINGULARITY
@@ -161,7 +161,7 @@ class SingularityBackend(AgentBackend):
         await end_marked(sandbox_id)
         if groups:
             await Group(groups).remove()
-        with contextlib.suppress(SandboxRefusedError):  # the program has gone; its instance is dead all the same
+        with contextlib.suppress(SandboxRefusedError):  # the program was uninstalled, so its instance is dead too
             await self._forget(await self._find_program(), sandbox_id)
         await delete_tree(root)
 
@@ -217,7 +217,7 @@ def _limit_disk(root: Path, size: int) -> None:
 
 
 def _describe(options: SingularityOptions, image: Image, version: str, limits: Limits) -> dict[str, Any]:
-    """Return the image, the engine, whose the commands are, and which limits hold how."""
+    """Return the image, the engine, the commands' user, and the enforced limits."""
     uid, gid = options.identity if as_root() else (os.geteuid(), os.getegid())
     return {
         "image": image.name,

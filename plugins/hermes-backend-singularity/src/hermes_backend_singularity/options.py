@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from hermes_sandbox.backends import PROCESSES
 
 DEFAULT_IMAGE: Final = "docker://nikolaik/python-nodejs:python3.11-nodejs20"
-"""What hermes-agent has always used where nothing was named."""
+"""hermes-agent's default image."""
 
 
 class SingularityOptions(BaseModel):
-    """What a run's config says about its instances."""
+    """The options for instances."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True)
 
@@ -41,20 +41,20 @@ class SingularityOptions(BaseModel):
     build_options: list[str] = Field(default_factory=list)
     """Passed to `apptainer build`, as in ["--fakeroot"] or ["--no-https"]."""
     user: str = "1000:1000"
-    """Numeric uid[:gid] of the commands where the caller is root, or `root`; else they are the caller's own."""
+    """Numeric uid[:gid] of the commands, or `root`, if the caller is root; otherwise commands run as the caller."""
     workspace: str = "/workspace"
     python: str = "python3"
     """Python 3.8 or newer inside the image, for the agent."""
     bash: str = "/bin/bash"
     plain: Literal["auto", "never"] = "auto"
-    """Whether a shell serves an image without `python3`; it can less, and needs a caller who is root."""
+    """Whether a shell replaces the agent in an image without `python3`; fewer features, and the caller must be root."""
     env: dict[str, str] = Field(default_factory=dict)
     binds: list[str] = Field(default_factory=list)
     """SOURCE:TARGET or SOURCE:TARGET:ro, both absolute paths."""
     cgroup: Path | None = None
     """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
     memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
-    """`per_process` accepts, where no control group can be used, that `memory_mb` holds for each process by itself."""
+    """`per_process` allows `memory_mb` to apply to each process separately if no control group can be used."""
     pids: int = Field(default=PROCESSES, gt=8)
     """Processes and threads of a sandbox whose task names no number: by a control group where one can be used, else by
     what the agent can have done."""
@@ -114,7 +114,7 @@ class SingularityOptions(BaseModel):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """User and group of the commands, where the caller is root; (0, 0) for root itself."""
+        """User and group of the commands if the caller is root; (0, 0) for root itself."""
         if self.user == "root":
             return (0, 0)
         uid, _, gid = self.user.partition(":")

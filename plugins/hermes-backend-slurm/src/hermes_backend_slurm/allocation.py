@@ -25,7 +25,7 @@ _LOOK_AGAIN: Final = 2.0
 
 
 class Allocation:
-    """A job whose nodes can be used."""
+    """A job with usable nodes."""
 
     def __init__(self, slurm: Slurm, job_id: str, nodes: tuple[str, ...], lease: AllocationLease | None = None) -> None:
         self.job_id = job_id
@@ -58,7 +58,7 @@ class Allocation:
 
         Args:
             slurm: The commands.
-            options: What is asked for.
+            options: The requested allocation.
             only: The nodes it must have, and no others.
             time: Its time limit, instead of the options'.
         """
@@ -77,12 +77,12 @@ class Allocation:
 
     @property
     def alive(self) -> bool:
-        """Whether it stands, as far as is known."""
+        """Whether the allocation is still active, as far as known."""
         return not self.why_ended
 
     @property
     def why_ended(self) -> str:
-        """What is known of its end; empty while it stands."""
+        """The reason of its end; empty while it is active."""
         if self._lease is not None and self._lease.over:
             return self._lease.said or "it was revoked"
         return self._ended
@@ -120,7 +120,7 @@ class AllocationLease:
 
     @classmethod
     async def ask(cls, slurm: Slurm, options: SlurmOptions, *, only: Sequence[str], time: str | None) -> Self:
-        """Put a job into the queue whose name says whose it is; when cancelled, it is not left there."""
+        """Submit a job with its owner in the name; remove it when cancelled."""
         name = f"{own_mark()}:{uuid.uuid4().hex[:12]}"
         where = [f"--nodelist={','.join(only)}"] if only else []
         arguments = [
@@ -208,7 +208,7 @@ class AllocationLease:
         )
 
     async def give_up(self, error: BaseException) -> None:
-        """End the job because of an error, which is told what goes wrong and not replaced by it."""
+        """End the job because of an error; problems are added to that error as notes and do not replace it."""
         try:
             await self.give_back()
         except BackendError as trouble:

@@ -32,7 +32,7 @@ class SlurmBackend(MachineBackend):
     """Sandboxes on the nodes of a Slurm allocation, each node's agent a step of it.
 
     Isolation `none` trusts the nodes: commands run there as the submitting user. `bwrap` shows them a read-only /usr
-    and directories of their own, where the nodes have bubblewrap.
+    and private directories, if the nodes have bubblewrap.
     """
 
     declaration: ClassVar[BackendSpec] = SLURM
@@ -52,7 +52,7 @@ class SlurmBackend(MachineBackend):
 
     @property
     def place_name(self) -> str:
-        """The allocation, once there is one."""
+        """The allocation, if it exists."""
         return f"the nodes of allocation {self._allocation.job_id}" if self._allocation else "the nodes"
 
     def address(self) -> Mapping[str, Any]:
@@ -90,7 +90,7 @@ class SlurmBackend(MachineBackend):
         return self.options.pool or PoolOptions(min_hosts=nodes, max_hosts=nodes, slots_per_host=slots)
 
     async def allocation(self) -> Allocation:
-        """Return the allocation; those who come while it is being asked for wait together.
+        """Return the allocation; concurrent callers share one request.
 
         When all of them have been cancelled, nothing is left in the queue.
         """
@@ -131,7 +131,7 @@ class SlurmBackend(MachineBackend):
         troubles = []
         for node in await self._candidates(allocation):
             link = NodeLink(self._slurm, allocation, node)
-            # Counted from now on: who comes while this one is tried goes elsewhere.
+            # Counted at once, so that concurrent callers choose other nodes.
             self._links.add(link)
             try:
                 await self._prove(link)

@@ -38,7 +38,7 @@ class CleaningJobs:
 
     @contextlib.asynccontextmanager
     async def on(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> AsyncIterator[Allocation]:
-        """Provide an allocation of these nodes; it ends with the last who needs it.
+        """Provide an allocation of these nodes; it ends with its last user.
 
         Raises:
             BackendError: Some of them cannot be used now.
@@ -74,5 +74,5 @@ async def _end(asking: asyncio.Future[Allocation]) -> None:
         try:
             await asking.result().aclose()
         except BackendError as error:
-            # What ends this may be a cancellation, which nothing may replace; the backend tries again when it closes.
+            # The cause may be a cancellation, which must not be replaced; the backend tries again when it closes.
             _log.warning("%s", error)

@@ -108,7 +108,7 @@ class Slurm:
             raise explain(f"{', '.join(things)} cannot be cancelled", done.complaint)
 
     async def withdraw(self, name: str) -> None:
-        """End the jobs of a name; when that fails, it stands in `left`, for another try."""
+        """End the jobs with a name; after a failure, keep the name in `left` for another try."""
         self.left.add(name)
         await self.cancel(f"--name={name}")
         self.left.discard(name)

@@ -13,20 +13,20 @@ from hermes_sandbox.remote import PREFIX, FrameError, decode_header, lengths
 
 _TERMINATED: Final = 143
 _KEPT: Final = 1 << 24
-"""Bytes of such answers that are kept before the step has to wait with what else it says."""
+"""Bytes of held answers before the step's other output has to wait."""
 _REMEMBERED: Final = 1 << 12
 """Ended processes that are known to have ended by themselves."""
 
 
 class Doubts:
-    """Hands an agent's stream on, but for the answers in doubt, which wait for Slurm's words.
+    """Passes on an agent's stream, except for doubtful answers, which wait for Slurm's message.
 
     Those take another way than the stream and may come after it. Only such an answer waits; what else the step says,
     of other sandboxes and of the same one, goes on. A background process is doubted once, not whenever it is listed.
 
     Args:
-        reader: Who gets the stream.
-        transport: Where it comes from; told to wait while too much is kept.
+        reader: The receiver of the stream.
+        transport: The source of the stream, paused while too much is held.
         seconds: How long an answer waits.
     """
 

@@ -20,7 +20,7 @@ _REFUSALS: Final = (
     ("time limit is invalid", "`sinfo -o '%P %l'` shows the partitions' limits; lower the option time"),
     ("invalid --time specification", 'the option time takes "30" (minutes), "2:00:00" or "1-12"'),
     ("unrecognized option", "the option extra_args takes salloc's options, each in one word"),
-    ("access/permission denied", "this user may not do that; `squeue -j` shows whose job it is"),
+    ("access/permission denied", "this user has no permission; `squeue -j` shows the job's owner"),
 )
 _PASSING: Final = (
     ("unable to contact slurm controller", "`scontrol ping` must answer; is slurmctld up, and SLURM_CONF right?"),
@@ -36,7 +36,7 @@ _NEVER: Final = {
     "PartitionNodeLimit": "`sinfo -o '%P %s'` shows how many nodes a job may have; lower the option nodes",
     "PartitionTimeLimit": "`sinfo -o '%P %l'` shows the partitions' limits; lower the option time",
     "BadConstraints": "`sinfo -o '%N %f %c %m %G'` shows what nodes have; ask for less, or set the option constraint",
-    "AccountNotAllowed": "`scontrol show partition` lists who may; set the option account or partition",
+    "AccountNotAllowed": "`scontrol show partition` lists the allowed accounts; set the option account or partition",
     "QOSNotAllowed": "`scontrol show partition` lists which may; set the option qos or partition",
     "InvalidAccount": "`sacctmgr show associations user=$USER` lists your accounts; set the option account",
     "InvalidQOS": "`sacctmgr show associations user=$USER format=account,qos` lists yours; set the option qos",
@@ -65,18 +65,18 @@ def explain(what: str, said: str, *, passing: bool = False) -> BackendError:
 def refuse_for_ever(job: str, reason: str) -> None:
     """Raise `SandboxRefusedError` when a waiting job has a reason that does not pass."""
     if reason in _NEVER:
-        raise SandboxRefusedError(f"Slurm will never start job {job} as it is: {reason}", hint=_NEVER[reason])
+        raise SandboxRefusedError(f"Slurm will never start job {job} unchanged: {reason}", hint=_NEVER[reason])
 
 
 def remember(error: BaseException, left: str, trouble: BackendError) -> None:
-    """Tell in the log, and in a note of the error that goes on, what could not be ended because of it."""
+    """Log what could not be ended because of an error, and add it to the error as a note."""
     said = f"{left}: {trouble.message}; `hermes-core sandboxes gc --all` ends it when this process has ended"
     _log.warning("%s", said)
     error.add_note(said)
 
 
 def without_noise(lines: Iterable[str]) -> list[str]:
-    """Drop what Slurm says about every step of a cluster that binds no processors."""
+    """Remove Slurm's message that every step prints on a cluster without processor binding."""
     return [line for line in lines if "lacks support for cpu binding" not in line]
 
 

@@ -78,7 +78,7 @@ class FrameSieve:
 
     def _gather(self, view: memoryview) -> int:
         """Add to the head of a frame, and judge it when it is complete."""
-        # What turns out to be no frame is handed on as it was found.
+        # Data that is not a frame is passed on unchanged.
         head = self._head if len(self._head) >= PREFIX.size else bytearray(self._head)
         at = 0
         while at < len(view) and (lacking := _head_size(head) - len(head)):
@@ -109,7 +109,7 @@ class FrameSieve:
 
 
 def _head_size(data: Bytes) -> int:
-    """Return how long lengths and header are together, as far as the beginning of a frame tells."""
+    """Return the total length of prefix and header, if the start of the frame contains it."""
     head, _ = lengths(bytes(data[: PREFIX.size]).ljust(PREFIX.size, b"\0"))
     return PREFIX.size + (head if len(data) >= PREFIX.size else 0)
 

@@ -16,7 +16,7 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.remote import CompletedCommand
 
 _OWN_END: Final = re.compile(r"srun: error: \S+: tasks? [\d,-]+: |srun: Terminating StepId=|srun: launch/slurm: ")
-"""What srun adds to the end of a program that failed by itself."""
+"""srun's message at the end of a program that failed by itself."""
 _CANCELLING: Final = 20.0
 _SLURM_SAYS: Final = re.compile(r"^(srun|slurmstepd|slurmd)[:\[]")
 
@@ -38,7 +38,7 @@ class NodeLink:
 
     @property
     def alive(self) -> bool:
-        """Whether the allocation stands, as far as is known."""
+        """Whether the allocation is still active, as far as known."""
         return not self._closed and self.allocation.alive
 
     def _arguments(self, step: str, command: str) -> list[str]:

@@ -71,7 +71,7 @@ class SlurmOptions(MachineOptions):
 
     @property
     def wishes(self) -> list[str]:
-        """What an allocation is asked for, besides its nodes, as arguments of salloc."""
+        """The requested properties of an allocation, without its nodes, as arguments of salloc."""
         words = {
             "partition": self.partition,
             "account": self.account,

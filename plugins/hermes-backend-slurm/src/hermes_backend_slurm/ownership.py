@@ -14,7 +14,7 @@ _WORDS: Final = (7, 8)
 
 
 def own_mark() -> str:
-    """Return the name of what belongs to this process; what follows it, after a colon, tells its things apart."""
+    """Return the name prefix of this process's jobs and steps; a suffix after a colon distinguishes them."""
     lease = Lease.of_this_process(sandbox_id="-", backend="slurm", rollout_id=None, deadline=0.0, handle={})
     namespace = _NAMESPACE.search(lease.pid_namespace)
     # Node names have no colon; the first letters of a boot's id tell boots of one machine apart.

@@ -24,7 +24,7 @@ _KEPT: Final = 1 << 14
 
 
 class StepProgram:
-    """A running srun. When its stream ends unasked, what Slurm says about it becomes the reason."""
+    """A running srun. If its stream ends unexpectedly, Slurm's message becomes the reason."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class StepProgram:
                 self._reader.finish(ConnectionResetError(tail(self._said)))
 
     async def _diagnose(self) -> str:
-        # What it complained about is complete when it has ended; without an end, what is there by now.
+        # Error output is complete after the end; without an end, take what is there.
         await asyncio.wait((self._listening,), timeout=_EXPLAINING)
         return self._said
 

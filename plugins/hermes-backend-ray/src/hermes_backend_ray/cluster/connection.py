@@ -21,13 +21,13 @@ _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0
 _FRAME: Final = 9
 """Bytes of the head of each of its frames."""
 _SETTINGS: Final = 4
-"""Type of the frame that a server of it says first."""
+"""Type of an HTTP/2 server's first frame."""
 _START: Final = "`ray start --head` on its head node, or address: local for a cluster of this process's own"
 
 
 @dataclass
 class _Users:
-    """Who uses the connection, and whether one of them made it; kept at the module `ray`, as it is that one's."""
+    """The users of the connection, and whether one of them opened it; stored on the module `ray`, which owns it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     present: set[object] = field(default_factory=set)
@@ -38,13 +38,13 @@ class _Users:
 def _users() -> _Users:
     import ray
 
-    # The connection is the process's whatever we do; what counts its users must be at one place per connection too.
+    # The connection is per process, so the count of its users must also be in one place.
     users: _Users = vars(ray).setdefault("_hermes_users", _Users())
     return users
 
 
 def attach(options: RayOptions, user: object) -> str:
-    """Connect, or share the connection there is; returns the cluster's address. Pair with `detach`.
+    """Connect, or share the existing connection; return the cluster's address. Pair with `detach`.
 
     Raises:
         BackendError: The cluster cannot be reached.

@@ -9,7 +9,7 @@ from hermes_core.contracts.errors import SandboxLostError
 _MEMORY: Final = ("OUT_OF_MEMORY", "out of memory", "memory pressure", "low on memory")
 _NODE: Final = ("node has died", "node died", "node is dead", "missed too many heartbeats", "health check")
 _GUESSES: Final = "Some common causes"
-"""What follows is the same whatever has happened."""
+"""The rest of the message is the same for every cause."""
 
 
 def node_loss(name: str, error: Exception) -> SandboxLostError:
@@ -27,16 +27,16 @@ def node_loss(name: str, error: Exception) -> SandboxLostError:
     if isinstance(error, ActorUnavailableError):
         return SandboxLostError(
             f"{name}: its host actor does not answer any more: {_gist(text)}",
-            hint="`ray status` says whether the node is alive",
+            hint="`ray status` shows whether the node is alive",
         )
     return SandboxLostError(
         f"{name}: its host actor has died: {_gist(text)}",
-        hint="`dmesg` there says whether the kernel killed it for memory, its worker's log the rest",
+        hint="`dmesg` there shows whether the kernel killed it for memory; see also its worker's log",
     )
 
 
 def _gist(text: str) -> str:
-    """Return the part of Ray's message that says why, without its tables and stacks."""
+    """Return the reason in Ray's message, without its tables and stacks."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\t")]
     said = [line for line in lines if not line.startswith(("The actor died unexpectedly", "Traceback", "File "))]
     return " ".join(said or lines or ["it said nothing"])[:300]

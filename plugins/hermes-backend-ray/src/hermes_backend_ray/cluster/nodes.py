@@ -89,7 +89,7 @@ def still_missing(machine: str, why: str, until: float) -> BackendError:
     return BackendError(
         f"files may be left on machine {machine} of the Ray cluster, which is down: {why}; the lease is kept until "
         f"that is seen again, until {latest} at the latest",
-        hint="`ray start` there, and gc again; is it gone for good: hermes-core sandboxes gc --backend ray "
+        hint="`ray start` there, and gc again; if it will not come back: hermes-core sandboxes gc --backend ray "
         f'--backend-options \'{{"gone": ["{machine}"]}}\'',
     )
 
@@ -103,7 +103,7 @@ def describe(wanted: Mapping[str, float]) -> str:
 
 
 def shortage(node: Node, wanted: Mapping[str, float]) -> str:
-    """Return what keeps an actor from being started at a node that has what it wants, as far as Ray says."""
+    """Return why an actor does not start on a suitable node, as far as Ray reports it."""
     import ray
 
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray types it not

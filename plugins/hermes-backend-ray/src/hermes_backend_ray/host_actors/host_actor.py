@@ -22,7 +22,7 @@ _BY_VALUE: Final = "hermes_node_actor"
 
 
 class HostActor:
-    """The actor that starts programs on one node. When it or the node goes, every caller is told at once."""
+    """The actor that starts programs on one node. If it or the node is lost, all callers get an error at once."""
 
     def __init__(self, node: Node, actor: Any) -> None:
         self.node = node
@@ -77,7 +77,7 @@ class HostActor:
         """Call the actor and return its answer.
 
         Raises:
-            SandboxLostError: It is gone, or its node is.
+            SandboxLostError: The actor or its node is lost.
             BackendError: The call itself failed on the node.
         """
         from ray.exceptions import RayError, RayTaskError

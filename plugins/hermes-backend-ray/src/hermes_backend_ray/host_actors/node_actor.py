@@ -17,12 +17,12 @@ PIECE = 1 << 18
 SAID = 1 << 14
 """Bytes that are kept of what a program wrote to its standard error."""
 GONE = (OSError, RuntimeError)
-"""What a stream raises whose other end is closed; uvloop, which Ray prefers where it is, says it by the second."""
+"""Exceptions of a stream with a closed other end; uvloop, which Ray prefers, raises the second."""
 GUARDED = 'exec 3<&0; /bin/sh -c "$1" 0<&3 3<&- & exec 0</dev/null 3<&-; wait $!'
 """Runs a command one process further away: a worker that ends kills its own children, and an agent that is killed ends
 nothing of what it has started, while one that sees the end of its input does."""
 TOKEN = 32
-"""Bytes by which a connection says which program it is for."""
+"""Length of the token that assigns a connection to a program."""
 UNCLAIMED = 30.0
 """Seconds in which somebody must have connected to a program that was started for that."""
 
@@ -52,7 +52,7 @@ class Program:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end_input(self) -> None:
-        """Tell it that nothing more comes."""
+        """Signal the end of the input."""
         with contextlib.suppress(*GONE):
             self.input.close()
 
@@ -88,7 +88,7 @@ async def spawn(*arguments: str) -> Process:
 
 
 async def feed(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Write all there is to say, as far as it is listened to, and the end of it."""
+    """Write all output and its end, as far as the receiver reads it."""
     with contextlib.suppress(*GONE):
         writer.write(data)
         await writer.drain()
@@ -97,7 +97,7 @@ async def feed(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 class NodeActor:
-    """What the caller asks of a node. Every method is a coroutine, so that one actor serves many calls at once."""
+    """The actor on a node. Every method is a coroutine, so that it serves many calls at once."""
 
     def __init__(self) -> None:
         self._programs: dict[int, Program] = {}
@@ -107,7 +107,7 @@ class NodeActor:
         self._left = asyncio.Event()
 
     async def watch(self) -> None:
-        """Return when the caller has left; until then, its failure says that the node or the actor has."""
+        """Return when the caller has left; a failure before means that the node or the actor is lost."""
         await self._left.wait()
 
     async def leave(self) -> None:

@@ -63,7 +63,7 @@ class RayProgram:
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(_SLACK):
                 await self._host.call("drop", self._number)
-        # What was not taken by now never will be.
+        # Data not taken by now will never be taken.
         _abort(self.stream.writer.transport)
         await asyncio.sleep(0)
 
@@ -97,7 +97,7 @@ class RayLink:
         return not self._closed and self.host.lost is None
 
     def _abort_transports(self, _error: SandboxLostError) -> None:
-        # A node that has gone without a word closes no connection.
+        # A node that fails silently closes no connection.
         for transport in self._transports:
             _abort(transport)
 
@@ -193,7 +193,7 @@ async def _dial(address: tuple[str, int]) -> socket.socket:
 
 
 class Departed:
-    """A link to nowhere: nothing can be started, and there is nothing to remove."""
+    """A link to a departed node: nothing can be started, and there is nothing to remove."""
 
     alive = True
 

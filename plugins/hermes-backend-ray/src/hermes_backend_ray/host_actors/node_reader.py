@@ -19,13 +19,13 @@ class NodeReader(CallbackReader):
     def __init__(self, host: HostActor, number: int) -> None:
         super().__init__()
         self.expected = False
-        """Whether its end has been asked for, and needs no reason."""
+        """Whether the end was requested and needs no reason."""
         self._host = host
         self._number = number
         self._asking: asyncio.Task[None] | None = None
 
     def finish(self, error: OSError | None) -> None:
-        """Tell that nothing more comes, when it is known why."""
+        """Signal the end once its reason is known."""
         if self.expected or self._host.lost is not None:
             self._over_because(error)
         elif self._asking is None:
@@ -42,7 +42,7 @@ class NodeReader(CallbackReader):
         except (BackendError, TimeoutError):
             self._over_because(error)
             return
-        told = f"{self._host.node.name}: the agent has gone, with status {status}"
+        told = f"{self._host.node.name}: the agent has ended with status {status}"
         super().finish(error if status is None else ConnectionResetError(told))
 
     async def end(self) -> None:

@@ -73,7 +73,7 @@ class Hosts:
         return used if len(used) >= self._options.pool.max_hosts else nodes
 
     async def link_to(self, node: Node, *, cleaning: bool = False) -> RayLink:
-        """Return a link to a node, whose actor is started unless it runs."""
+        """Return a link to a node; start its actor unless it runs."""
         key = (node.id, cleaning)
         self._places[key] += 1
         timer = self._idle.pop(key, None)
@@ -120,7 +120,7 @@ class Hosts:
         results = await asyncio.gather(*(self.link_to(node, cleaning=True) for node in nodes), return_exceptions=True)
         links = [result for result in results if isinstance(result, RayLink)]
         for result in results:
-            # A node that has gone meanwhile needs no cleaning; anything else is a reason to come again.
+            # A node that was lost meanwhile needs no cleaning; any other error needs another try.
             if isinstance(result, BaseException) and not isinstance(result, SandboxLostError):
                 await close_all(links)
                 raise result

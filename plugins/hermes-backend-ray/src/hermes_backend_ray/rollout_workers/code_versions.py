@@ -34,7 +34,7 @@ def loaded_code(plugins: Iterable[PluginRecord]) -> dict[str, str]:
 
 
 def _modules(record: PluginRecord) -> Iterator[str]:
-    """Return the modules that a plugin brings, but for those of a file that is in no package."""
+    """Return a plugin's modules, except those of a single file outside of any package."""
     names = [spec.target for _, spec in record.declared if isinstance(spec, ComponentSpec)]
     if record.found.path is None:
         names.append(record.found.value)
@@ -58,7 +58,7 @@ def _package(module: str) -> Iterator[tuple[str, Path]]:
         name = ".".join(parts[:count])
         try:
             spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):  # it is not there, or says nothing of where it came from
+        except (ImportError, ValueError):  # missing, or without a known origin
             return
         if spec is not None and spec.has_location and spec.origin is not None:
             yield name, Path(spec.origin)

@@ -28,11 +28,11 @@ class EngineCluster:
     """Ray's connection, which this process may share with a backend of the same cluster."""
 
     async def connect(self, address: str) -> None:
-        """Connect; in a thread, as Ray blocks, and takes over SIGTERM where it is called in the main one."""
+        """Connect in a thread, because Ray blocks, and would take over SIGTERM in the main thread."""
         try:
             await asyncio.to_thread(attach, RayOptions(address=address), self)
         except BackendError as error:
-            # Here it is the command that is wrong: there is nothing yet that could be tried again.
+            # At this point the command is wrong, and there is nothing to retry.
             raise ConfigError(f"engine 'ray': {error.message}", hint=error.hint) from error
 
     async def nodes(self) -> list[Node]:
@@ -40,7 +40,7 @@ class EngineCluster:
         return await asyncio.to_thread(alive_nodes)
 
     def actor(self, node: Node | None, options: Mapping[str, Any]) -> Any:
-        """Ask for a worker, on the node or wherever there is room; it may take its time to be there."""
+        """Request a worker, on the given node or on any; it may start later."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

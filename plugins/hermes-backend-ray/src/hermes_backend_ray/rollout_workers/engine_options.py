@@ -19,9 +19,9 @@ class EngineOptions(BaseModel):
     workers: int | None = Field(default=None, ge=1)
     """Workers in all, spread over the nodes; excludes `workers_per_node`."""
     workers_per_node: int | None = Field(default=None, ge=1)
-    """Workers on each node that has what one needs; 1 where neither is given."""
+    """Workers per suitable node; 1 if neither option is given."""
     max_concurrent: int | None = Field(default=None, ge=1)
-    """Rollouts that a worker plays at a time; the run's `max_concurrent`, shared out, where it is not given."""
+    """Concurrent rollouts per worker; default: the worker's share of the run's `max_concurrent`."""
     num_cpus: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """CPUs that Ray reserves for a worker. They bound no sandbox."""
     num_gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -48,12 +48,12 @@ class EngineOptions(BaseModel):
 
     @property
     def per_node(self) -> int:
-        """Workers on each node, 0 where their number in all is given."""
+        """Workers per node, or 0 if their total is given."""
         return 0 if self.workers is not None else self.workers_per_node or 1
 
     @property
     def needs(self) -> dict[str, float]:
-        """What a node must have in all, in Ray's own names."""
+        """The total resources that a node must have, by Ray's names."""
         own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float((self.memory_mb or 0) << 20)}
         return {name: amount for name, amount in {**own, **self.resources}.items() if amount}
 

@@ -14,7 +14,7 @@ from hermes_runner import replacement_outcome
 
 Kind = Literal["turn", "event", "note", "done", "raised", "cancelled"]
 News = tuple[Kind, str, Any]
-"""One thing that a worker tells: what it is, whose (a rollout, a hook, a key), and what more there is to it."""
+"""One message of a worker: its kind, its subject (a rollout, a hook, a key), and its content."""
 Answer = tuple[bool, Any]
 """Whether a call went well; its value, or the error as `describe_error` gives it."""
 FIELDS: Final = ("type", "message", "hint", "fatal")
@@ -31,7 +31,7 @@ def unpack(data: bytes) -> Any:
 
 
 def pack_outcome(outcome: RolloutOutcome) -> bytes:
-    """Serialise an outcome; one that a plugin put something unsendable into still ends in one, which says so."""
+    """Serialise an outcome; if a plugin put an unserialisable value into it, return an outcome with that error."""
     try:
         return pack(outcome)
     except Exception as error:  # noqa: BLE001 - pickling runs code of whatever object it meets

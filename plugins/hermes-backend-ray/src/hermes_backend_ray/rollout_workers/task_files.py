@@ -14,7 +14,7 @@ from hermes_core.rollout import Runtime, Seal, hash_files
 _DOCKERFILE: Final = "dockerfile"
 
 Files = dict[str, str]
-"""What a file is, by its path: a hash, the size of an image, or why it cannot be read."""
+"""Fingerprints by path: a hash, the size of an image, or why the file cannot be read."""
 
 
 async def files_of(tasks: Iterable[Task], registry: Registry) -> dict[str, Files]:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Outbox:
-    """What is to be told, in order. Filled from the loop of the rollouts, emptied from Ray's."""
+    """The queue of messages, in order. Filled from the rollouts' loop, emptied from Ray's."""
 
     def __init__(self) -> None:
         self._news: deque[News] = deque()
@@ -40,7 +40,7 @@ class Outbox:
                 waiter[0].call_soon_threadsafe(waiter[1].set)
 
     async def take(self, wait: float) -> list[News]:
-        """Return all there is, after at most `wait` seconds if there is nothing yet."""
+        """Return all queued messages, after at most `wait` seconds if there are none."""
         event = asyncio.Event()
         self._waiter = (asyncio.get_running_loop(), event)
         if not self._news:
@@ -86,7 +86,7 @@ class Playroom:
         return found
 
     async def begin(self, key: str, rollout: bytes) -> None:
-        """Begin to play; its end is told."""
+        """Start a rollout; its end is reported by a message."""
         try:
             spec = unpack(rollout)
         except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
@@ -98,7 +98,7 @@ class Playroom:
         task.add_done_callback(partial(self._report_end, key))
 
     async def cancel(self, key: str) -> None:
-        """Cancel a rollout; it is told when its sandbox is closed."""
+        """Cancel a rollout; a message reports when its sandbox is closed."""
         task = self._playing.get(key)
         if task is not None:
             task.cancel()
@@ -128,7 +128,7 @@ class Playroom:
 
 
 class RolloutWorker:
-    """The actor. Its rollouts have a loop and a thread of their own, so that a plugin that blocks silences no news."""
+    """The actor. Its rollouts have a separate loop and thread, so that a blocking plugin does not delay messages."""
 
     def __init__(self) -> None:
         self._outbox = Outbox()
@@ -161,7 +161,7 @@ class RolloutWorker:
         return await self._answer(load())
 
     async def open(self, orders: bytes, tasks: bytes, api_key: str | None) -> Answer:
-        """Get ready to play; answers with how many rollouts there is room for, None for any number."""
+        """Prepare the worker; return the number of concurrent rollouts, or None for no limit."""
         return await self._answer(self._playroom.open(self._loaded, unpack(orders), tasks, api_key))
 
     async def examine(self, tasks: bytes) -> Answer:
@@ -177,7 +177,7 @@ class RolloutWorker:
         await self._inside(self._playroom.cancel(key))
 
     async def news(self, wait: float) -> list[News]:
-        """Tell what has happened; an empty list after `wait` seconds in which nothing did."""
+        """Return new messages; an empty list after `wait` seconds without any."""
         return await self._outbox.take(wait)
 
     async def close(self) -> Answer:

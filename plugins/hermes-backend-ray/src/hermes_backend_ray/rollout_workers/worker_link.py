@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hermes_core.rollout import RolloutSpec
 
 _POLL = 5.0
-"""Seconds after which a worker that has nothing to tell says so: the sign that it lives."""
+"""Seconds after which an idle worker sends an empty answer as a sign of life."""
 _HOW_TO_CLEAN_UP: Final = "hermes-core sandboxes gc on that node, when it is back, removes what is left there"
 
 
@@ -52,7 +52,7 @@ class WorkerLink:
         return self.slots - self.taken if self.loss is None else 0
 
     def listen(self, on_loss: Callable[[WorkerLink], None]) -> None:
-        """Begin to take in what it tells; `on_loss` is called once, when it is lost."""
+        """Start to read its messages; `on_loss` is called once, on its loss."""
         self._on_loss = on_loss
         self._listening = asyncio.create_task(self._listen())
 
@@ -93,7 +93,7 @@ class WorkerLink:
         return None if is_well else rebuilt(value, self._name())
 
     def lose(self, reason: str) -> None:
-        """Take it for dead: what it plays is lost, and whatever it still says counts no more."""
+        """Declare the worker lost: its rollouts are lost, and later messages are ignored."""
         if self.loss is not None:
             return
         self.loss = reason
@@ -116,7 +116,7 @@ class WorkerLink:
         placed = dataclasses.replace(rollout, provenance={**rollout.provenance, "engine": self.place})
         try:
             return pack(placed)
-        except Exception as error:  # pickling runs code of whatever object it meets
+        except Exception as error:  # pickling runs code of arbitrary objects
             text = f"task {rollout.task.id!r} cannot be sent to a worker: {type(error).__name__}: {error}"
             raise TaskError(text) from error
 
@@ -143,7 +143,7 @@ class WorkerLink:
         self.played += 1
         try:
             outcome: RolloutOutcome = unpack(content)
-        except Exception as error:  # unpickling runs code of whatever object it meets
+        except Exception as error:  # unpickling runs code of arbitrary objects
             raise self._loss_error(f"its answer cannot be read: {type(error).__name__}: {error}") from error
         return outcome
 

@@ -58,7 +58,7 @@ class Crew:
         if not targets:
             raise ConfigError(
                 f"engine 'ray': no node of the cluster has what a worker needs: {self._options.needs or 'nothing'}",
-                hint="ray status shows what there is; engine_options: {num_cpus: …, resources: …}",
+                hint="ray status shows the cluster's resources; engine_options: {num_cpus: …, resources: …}",
             )
         tasks = [asyncio.ensure_future(self._first(node)) for node in targets]
         try:
@@ -130,7 +130,7 @@ class Crew:
                 started.kill()
 
     async def _missing(self) -> list[Node | None]:
-        """Return where a worker is to be started: a node, or None for wherever there is room."""
+        """Return the node for a new worker, or None for any node."""
         have = Counter([link.place["node"] for link in self.live] + list(self._starting.values()))
         if self._options.workers is not None:
             return [None] * (self._options.workers - have.total())
@@ -152,7 +152,7 @@ class Crew:
                 await self._give_up()
 
     async def _seen_missing(self) -> list[Node | None]:
-        """Return what is missing as far as the cluster says; its head may be what is lost."""
+        """Return the missing resources as far as the cluster reports them; the head itself may be lost."""
         try:
             async with asyncio.timeout(self._options.lost_after):
                 return await self._missing()

@@ -79,8 +79,8 @@ class ImageCache:
         """Return an image, built by the first of all processes that want it.
 
         Args:
-            key: What it is kept under.
-            source: For people who look into the directory.
+            key: The key in the cache.
+            source: A description for readers of the directory.
             name: Name of the image's file or directory.
             build: Makes it.
             seconds: How long another process may take to build it.
@@ -140,7 +140,7 @@ class ImageCache:
         return None
 
     def _build(self, key: str, source: str, name: str, build: Build) -> Path:
-        # The lock is ours: what lies here was left by somebody who was killed.
+        # We hold the lock, so files here were left by a killed process.
         for left in (self._directory / "building").glob(f"{key}.*"):
             _remove(left)
         work = self._directory / "building" / f"{key}.{os.getpid()}"

@@ -22,7 +22,7 @@ class Image:
     name: str
     path: Path
     digest: str
-    """Of what it was built from; empty where that is not known."""
+    """Digest of its source; empty if unknown."""
 
 
 class Images:
@@ -37,7 +37,7 @@ class Images:
         self._digests: dict[tuple[str, int, int, int], str] = {}
 
     async def ready(self, name: str, program: Program) -> Image:
-        """Return an image by its name, building it where it is not in the cache.
+        """Return an image by its name; build it if it is not in the cache.
 
         Raises:
             ImageError: It is missing and cannot be built.
@@ -49,7 +49,7 @@ class Images:
         if task is None:
             task = self._work[name] = asyncio.ensure_future(self._bring(name, program))
             task.add_done_callback(lambda _: self._work.pop(name, None))
-        # Whoever gives up leaves the work to the others who wait for it.
+        # A cancelled caller leaves the work to the other waiters.
         return await asyncio.shield(task)
 
     async def _bring(self, name: str, program: Program) -> Image:
@@ -63,7 +63,7 @@ class Images:
         replaced, self._held[key] = self._held.get(key), cached
         if replaced is not None:
             replaced.release()
-        # What can change under its name is looked at again for the next sandbox; a registry's is settled.
+        # Local sources can change and are checked again for the next sandbox; a registry's image is final.
         found = Image(name, cached.path, digest or key)
         if source.kind == "registry":
             self._ready[name] = found
@@ -72,7 +72,7 @@ class Images:
     def _digest(self, source: Source, program: Program) -> str:
         if source.kind != "archive" or source.path is None or not source.path.is_file():
             return source.digest(program.for_builds.get("DOCKER_HOST"))
-        # A large file is not read again for every sandbox.
+        # Avoids reading a large file again for every sandbox.
         found = source.path.stat()
         state = (source.text, found.st_ino, found.st_size, found.st_mtime_ns)
         if state not in self._digests:

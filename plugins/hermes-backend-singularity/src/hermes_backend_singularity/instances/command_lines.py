@@ -16,11 +16,11 @@ from hermes_sandbox.backends import PYTHON_FLAGS, shell_command
 from hermes_sandbox.local import MARKER
 
 AGENT_CAPABILITIES: Final[Mapping[str, int]] = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
-"""What an agent may where the caller is root: give the workspace away, end the commands, become their user."""
+"""The agent's capabilities if the caller is root: chown the workspace, end commands, switch to their user."""
 ROOT_CAPABILITIES: Final[Mapping[str, int]] = {"DAC_OVERRIDE": 1, "FOWNER": 3}
 """Capabilities that installers expect if commands are root."""
 _TO_SEPARATE: Final = ("SETPCAP", "SYS_ADMIN")
-"""What `nested_namespaces` needs besides, and drops."""
+"""Additional capabilities that `nested_namespaces` needs and then drops."""
 STATE: Final = "/run/hermes"
 _SHM_MB: Final = 64
 _NOT_INHERITED: Final = frozenset(
@@ -109,7 +109,7 @@ def nest_message(
     """Return what has to be written first to that Python: it separates itself, reports, and waits for the agent.
 
     Args:
-        spec: What the sandbox asks for.
+        spec: The sandbox's spec.
         options: Those of the backend.
         frozen: Whether the workspace is read-only.
         give: Whether the workspace has to be given to the user of the commands.
@@ -143,12 +143,12 @@ def shell_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
 
 
 def variable_arguments(sandbox_id: str) -> list[str]:
-    """Return the arguments that print the variables of an image, where no Python can report them."""
+    """Return the arguments that print an image's variables, for images without Python."""
     return _exec_arguments(sandbox_id, ["--no-privs"], ["env"])
 
 
 def bound_targets(options: SingularityOptions) -> list[str]:
-    """Return where something from outside is inside."""
+    """Return the inside path of an outside file."""
     return [bind.split(":")[1] for bind in options.binds]
 
 

@@ -42,16 +42,16 @@ class InstanceHost(SandboxHost):
     """A directory with an overlay; each start of an agent is a new instance over it, so that nothing outlives one.
 
     Args:
-        program: What starts instances.
+        program: The program that starts instances.
         root: The directory.
         sandbox_id: Names the instance.
-        image: What it is started from.
-        spec: What the sandbox asks for.
+        image: The instance's image.
+        spec: The sandbox's spec.
         options: Those of the backend.
-        group: Holds its limits; None where there are none.
-        address_space: Bytes of memory that each process may map; None where that is not limited.
+        group: The control group with its limits, or None.
+        address_space: Limit of mapped memory per process in bytes, or None.
         is_bounded: Whether the group keeps the processes few.
-        provenance: What is recorded.
+        provenance: The recorded facts.
     """
 
     is_recoverable = True
@@ -98,10 +98,10 @@ class InstanceHost(SandboxHost):
         return self._options.plain == "auto" and as_root() and self._options.identity[0] != 0
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands, none where it is the agent's own, and who bounds their processes."""
+        """Return the user of the commands (None for the agent's own) and what limits their processes."""
         uid, gid = self._options.identity
         user = {"uid": uid, "gid": gid, "shared_user": True} if as_root() and uid else {}
-        # A group that the agent made would be left where its instance is killed.
+        # A group created by the agent would be left behind if its instance is killed.
         return {**user, **({"processes": 0} if self._is_bounded else {"may_group": False})}
 
     async def freeze(self) -> None:

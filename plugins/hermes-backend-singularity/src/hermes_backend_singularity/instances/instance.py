@@ -38,10 +38,10 @@ class Instance:
         """Start an instance and hold it.
 
         Args:
-            program: What starts it.
+            program: The program that starts it.
             arguments: All of its command line.
             sandbox_id: Marks the processes while it starts.
-            pid_file: Where the program has been told to write the process's number.
+            pid_file: The file to which the program writes the process id.
             seconds: Until it must have started.
             image: For the message.
 

@@ -74,7 +74,7 @@ def arrange(settings: dict[str, Any]) -> None:
 
 
 def own(top: str, uid: int, gid: int, kept: list[str]) -> None:
-    """Give a directory and all that is in it to a user, but for what is bound there from outside."""
+    """Give a directory and its content to a user, except bind mounts from outside."""
     if top in kept or Path(top).is_symlink():
         return
     give(top, uid, gid)
@@ -114,7 +114,7 @@ def wait_for(child: int) -> None:
 
 
 def enter(settings: dict[str, Any]) -> None:
-    """Do all of it, and tell the caller; returns in the process that is to be the agent."""
+    """Do all steps and report to the caller; return in the process that becomes the agent."""
     parent = os.getpid()
     separate()
     child = os.fork()

@@ -33,7 +33,7 @@ def write_lease(root: Path, lease: Lease) -> None:
 
 
 def orphans(parent: Path) -> list[Lease]:
-    """Return the leases of this user's sandboxes in a directory whose owners are known to be dead."""
+    """Return the leases of this user's sandboxes in a directory with dead owners."""
     found = []
     for root in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):

@@ -53,7 +53,7 @@ _NOT_FOR_THIS_MACHINE: Final = (
     (
         r"squashfuse|/dev/fuse|fusermount|fuse-overlayfs|fuse2fs",
         (
-            "a SIF needs FUSE where the caller is not root: `apt-get install squashfuse fuse3`, or use a directory: "
+            "a SIF needs FUSE if the caller is not root: `apt-get install squashfuse fuse3`, or use a directory: "
             "`apptainer build --sandbox DIR IMAGE`"
         ),
     ),

@@ -41,7 +41,7 @@ _OF_ITS_OWN_FOR_BUILDS: Final = ("DOCKER_USERNAME", "DOCKER_PASSWORD")
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a program."""
+    """The result of a program."""
 
     code: int
     said: str
@@ -97,7 +97,7 @@ class Program:
         return ran.said.strip().replace(" version", "")
 
     def run(self, arguments: Sequence[str], *, seconds: float, marks: Mapping[str, str] | None = None) -> Ran:
-        """Run it with arguments. Blocks, for so many seconds at most."""
+        """Run the program with arguments. Blocks for at most the given seconds."""
         return run([str(self.path), *arguments], seconds=seconds, environment={**self.environment, **(marks or {})})
 
 
@@ -109,7 +109,7 @@ def _pick_variables(environment: Mapping[str, str], names: Sequence[str], of_its
 def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], directory: Path | None = None) -> Ran:
     """Run a program to its end, or kill it with all that is in its session. Blocks.
 
-    What it says goes to a file: a pipe would also be held by whatever it leaves running.
+    Output goes to a file, because a pipe would stay open in processes that the program leaves running.
     """
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(

@@ -45,16 +45,16 @@ def build_image(
     """Build an image from a source or a definition file. Blocks.
 
     Args:
-        program: What builds it.
+        program: The program that builds it.
         source: As `apptainer build` takes it.
-        target: Where the image is to be.
+        target: The path of the image.
         form: `sandbox` or `sif`.
         options: Further ones of `apptainer build`.
         seconds: Until it is killed.
-        directory: What relative paths in a definition file are relative to.
+        directory: The base of relative paths in a definition file.
     """
     arguments = ["build", source, str(target), form, *options]
-    # What a killed caller leaves there goes with the rest of its build.
+    # Leftovers of a killed caller are removed with the rest of its build.
     return _call(program, arguments, seconds=seconds, directory=directory, within=target.parent)
 
 

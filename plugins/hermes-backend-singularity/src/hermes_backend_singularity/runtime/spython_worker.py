@@ -34,7 +34,7 @@ def instances(client: Any) -> int:
 
 
 def end_with_caller() -> None:
-    """Kill all that was started here when the caller, who holds the other end of the standard input, has gone."""
+    """Kill all processes started here when the caller, at the other end of standard input, has ended."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)
