@@ -78,7 +78,7 @@ async def test_a_server_that_fails_ends_the_run_with_an_error():
     assert (result.success, result.error) == (False, "Generation error: broken")
 
 
-async def test_a_turn_that_is_cut_is_no_answer():
+async def test_a_truncated_turn_is_not_an_answer():
     model = ChatDouble(lambda _: ModelReply(content="It is", finish_reason="length"))
     result = await AtroposAgent(model, registry()).run("x")
     assert (result.success, result.error) == (False, "Reached the token limit")
@@ -93,7 +93,7 @@ async def test_calls_that_the_token_limit_cuts_off_are_told_so_and_end_the_run()
     assert "cut off at the limit of 9 tokens" in model.requests[1].conversation.messages[-2]["content"]
 
 
-async def test_cancellation_is_raised_and_no_error_of_the_run():
+async def test_cancellation_is_raised_and_not_an_error_of_the_run():
     """hermes-agent turned it into a RuntimeError."""
     reached = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def test_the_pause_is_between_calls(monkeypatch):
     assert pauses == [0.5, 0.5]
 
 
-async def test_a_single_turn_calls_tools_only_if_wanted():
+async def test_a_single_turn_calls_tools_only_on_request():
     messages = [{"role": "user", "content": "x"}]
     agent = AtroposAgent(ChatDouble(script(call_of("double", n=3))), registry())
     assert (await agent.run_single_turn(messages)).tool_results[0].output == "6"
@@ -180,7 +180,7 @@ def folder(tmp_path_factory):
 
 
 class Sampler:
-    """Samples what `copying` would say, after reading the prompt's text; the stop token is sampled too.
+    """Samples the reply of `copying` to the prompt's text, including the stop token.
 
     What the prompt has `opened` is not sampled.
     """

@@ -84,7 +84,7 @@ async def test_a_workspace_that_cannot_be_set_up_is_the_tasks_error():
     assert model.requests == []
 
 
-async def test_hooks_of_the_first_generation_know_no_workspace_meta():
+async def test_hooks_of_the_first_generation_get_no_workspace_meta():
     class Old(NotesEnv):
         async def verify_and_score_trajectory(
             self, item, final_response, *, trajectory_id, exec_tool, agent_result=None
@@ -107,7 +107,7 @@ async def test_without_a_verification_of_its_own_the_answer_is_scored():
     assert (await play_one(script("stork"), kind=Answering))[0].reward == 0.0
 
 
-async def test_a_verification_that_returns_no_pair_says_so():
+async def test_a_verification_that_returns_no_pair_is_an_error():
     class Bare(NotesEnv):
         async def verify_and_score_trajectory(self, item, final_response, **about):
             return 1.0
@@ -130,7 +130,7 @@ async def test_an_items_own_agent_config_decides():
     assert responses(outcome.messages[-1]["content"])[0]["output"].endswith("/deep/down")
 
 
-async def test_a_working_dir_that_cannot_be_is_the_tasks_error():
+async def test_an_impossible_working_dir_is_the_tasks_error():
     class Own(NotesEnv):
         own_agent_config = AgentConfig(working_dir="/dev/null/x")
 
@@ -318,7 +318,7 @@ async def test_items_are_evaluated_with_hermes_agents_metrics():
     assert (metrics["eval/total_tasks"], metrics["eval/passed_tasks"]) == (2, 2)
 
 
-async def test_an_items_own_sandbox_is_asked_for():
+async def test_an_items_own_sandbox_is_requested():
     class Own(NotesEnv):
         def sandbox_for(self, item):
             return {"image": "mine:1"}

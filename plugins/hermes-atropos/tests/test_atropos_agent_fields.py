@@ -103,12 +103,12 @@ def test_a_field_of_a_slot_pool_beside_another_backend_names_the_package(field, 
 
 
 async def asked(**fields):
-    """Return what the backend of a pool was asked for."""
+    """Return the request to the backend of a pool."""
     outcome, _, _ = await play_one(copying, plugins=POOLS, **fields)
     return json.loads(outcome.failure.message)
 
 
-async def test_the_image_goes_to_whatever_backend_runs_images():
+async def test_the_image_goes_to_any_backend_that_runs_images():
     assert (await asked(tool_pool_mode="docker", sandbox_image="mine:1"))["image"] == "mine:1"
     assert (await asked(tool_pool_mode="docker"))["image"] is None
     assert (await asked(tool_pool_mode="nomad", sandbox_image="mine:1"))["options"] == {"sandbox_image": "mine:1"}
@@ -124,7 +124,7 @@ async def test_the_image_goes_to_whatever_backend_runs_images():
         ({"require_sandbox": True, "sandbox": {"isolation": "gvisor"}}, "full", "gvisor"),
     ],
 )
-async def test_network_and_isolation_are_asked_of_the_backend(fields, network, isolation):
+async def test_network_and_isolation_are_requested_from_the_backend(fields, network, isolation):
     found = await asked(tool_pool_mode="docker", **fields)
     assert (found["network"], found["isolation"]) == (network, isolation)
 
@@ -144,7 +144,7 @@ async def test_a_pool_that_is_not_installed_names_its_package():
     await env.aclose()
 
 
-def test_fields_that_have_another_name_here_say_so():
+def test_renamed_fields_are_errors_with_the_new_name():
     with pytest.raises(ConfigError, match="set agent_max_steps"):
         agent_config(max_agent_turns=3)
     with pytest.raises(ConfigError, match="set tool_pool_mode"):
@@ -206,7 +206,7 @@ async def test_a_pause_is_waited():
     await agent.pause(0)
 
 
-async def test_the_metadata_of_answers_is_shown_where_it_is_asked_for():
+async def test_the_metadata_of_results_is_shown_on_request():
     seen = script(call_of("terminal", command="exit 4"), "done")
     outcome, _, _ = await play_one(seen)
     assert "metadata" not in responses(outcome.messages[3]["content"])[0]
@@ -308,7 +308,7 @@ async def test_a_tool_server_that_refuses_or_is_not_there_is_an_error_at_the_sta
 
 
 def played_without(module, **fields):
-    """Play one rollout in a process of its own, in which one module cannot be imported."""
+    """Run one rollout in a separate process in which one module cannot be imported."""
     program = Path(__file__).parent / "support" / "playing_without.py"
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
     command = [sys.executable, str(program), module, json.dumps(fields)]

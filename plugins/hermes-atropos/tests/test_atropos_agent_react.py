@@ -1,4 +1,4 @@
-"""The agent's text protocol: what is read out of a turn, what stands in an observation, what the prompt says."""
+"""The agent's text protocol: parsing of turns, observations, and the prompt."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_raw_line_break_in_a_string_is_read():
     assert pairs(turn) == [("t", {"text": "a\nb"})]
 
 
-def test_a_call_that_is_only_thought_of_is_none():
+def test_a_call_inside_a_thought_does_not_count():
     turn = read(f"<think>I could {call(command='rm -rf /')}</think>All done.")
     assert (turn.calls, turn.answer) == ([], "All done.")
 
@@ -143,7 +143,7 @@ def test_a_flood_of_marks_with_good_calls_among_them_is_given_up():
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.text(), st.text())
-def test_whatever_the_arguments_hold_they_are_read_as_they_were_written(arguments, before, after):
+def test_arguments_are_read_exactly_as_written(arguments, before, after):
     body = json.dumps({"name": "t", "arguments": arguments}, ensure_ascii=False)
     text = f"<think>{before.replace('<', '')}</think><tool_call>{body}</tool_call>{after.replace('<', '')}"
     assert pairs(read(text)) == [("t", arguments)]

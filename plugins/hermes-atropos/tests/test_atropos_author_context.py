@@ -1,4 +1,4 @@
-"""What an environment's code gets from its ToolContext where a tool fails, in every style of calling it."""
+"""Results of a ToolContext for failing tools, in every style of calling it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_a_method_whose_tool_is_not_installed_answers_an_error_and_a_warning_names_its_package(style, caplog):
+async def test_a_method_without_its_tool_returns_an_error_and_a_warning_names_the_package(style, caplog):
     async def use(do):
         return [await do(name, *args) for name, args, _ in MISSING]
 
@@ -137,7 +137,7 @@ async def test_a_call_that_python_cannot_make_raises_at_the_call(style):
 
 
 @pytest.mark.parametrize("kind", ["async", "ordinary"])
-async def test_a_sandbox_that_went_away_gives_no_reward_and_no_answer(kind):
+async def test_a_lost_sandbox_gives_no_reward_and_no_result(kind):
     class Losing(PuzzleEnv):
         async def compute_reward(self, item, result, ctx):
             return 0.0 if "error" in json.loads(ctx.call_tool("lost", {})) else 1.0

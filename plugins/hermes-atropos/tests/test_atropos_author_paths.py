@@ -1,4 +1,4 @@
-"""Relative paths of a ToolContext's file methods name what a command in the session names, wherever that is."""
+"""Relative paths of a ToolContext's file methods mean the same as in a command of the session."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_absolute_paths_and_those_in_the_home_stay_what_they_are(session, 
     assert await played(use, "called", sandbox={"session": session}) == "from herefrom here"
 
 
-async def test_in_a_robust_session_whose_directory_was_removed_paths_begin_where_commands_do(local):
+async def test_in_a_robust_session_with_a_removed_directory_paths_start_where_commands_do(local):
     async def use(do):
         await in_session(do, "mkdir gone && cd gone && rmdir ../gone")
         await do("upload_file", str(local / "a.txt"), "x")
@@ -116,7 +116,7 @@ async def test_in_a_robust_session_whose_directory_was_removed_paths_begin_where
 
 
 @pytest.mark.parametrize("style", ["awaited", "ordinary"])
-async def test_in_a_live_session_whose_directory_was_removed_the_methods_say_so(style, local):
+async def test_in_a_live_session_with_a_removed_directory_the_methods_raise(style, local):
     async def use(do):
         await do("terminal", "mkdir gone && cd gone && rmdir ../gone")
         answers = [
@@ -161,7 +161,7 @@ async def test_a_session_that_redefines_commands_does_not_lead_elsewhere(session
 
 
 @pytest.mark.parametrize("call", [("terminal", "true"), ("call_tool", "terminal", {"command": "true"})])
-async def test_a_context_that_ran_no_command_asks_the_session_nothing(call):
+async def test_a_context_that_ran_no_command_does_not_use_the_session(call):
     """It may be busy, or the model's: paths begin in the workspace, as they do for the model's own tools."""
 
     class Moving(PuzzleEnv):
@@ -179,7 +179,7 @@ async def test_a_context_that_ran_no_command_asks_the_session_nothing(call):
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-async def test_a_reward_begins_in_the_workspace_wherever_the_model_went(session):
+async def test_a_reward_starts_in_the_workspace_for_every_last_directory_of_the_model(session):
     class Looking(PuzzleEnv):
         reward_needs_sandbox = True
 
@@ -200,7 +200,7 @@ async def test_a_reward_begins_in_the_workspace_wherever_the_model_went(session)
 
 
 async def test_a_models_tools_still_begin_in_the_workspace():
-    """Their descriptions say so; `call_tool` calls them as the model does."""
+    """As in their descriptions; `call_tool` calls them as the model does."""
 
     async def use(do):
         await in_session(do, "echo above > x && mkdir sub && cd sub && echo below > x")

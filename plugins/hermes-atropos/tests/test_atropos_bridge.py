@@ -1,4 +1,4 @@
-"""An `async def compute_reward` calls its context's methods without await, or with it, and blocks nobody."""
+"""An `async def compute_reward` calls its context's methods with or without await, and blocks no other task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes_testing.watching import TooSoon, with_more_time
 
 
 class Context(RolloutContext):
-    """A context whose commands wait on the event loop, and answer what they were."""
+    """A context with commands that wait on the event loop and return their own text."""
 
     def __init__(self, gate=None):
         super().__init__(None, rollout_id="r", sandbox=None)
@@ -386,7 +386,7 @@ async def test_generators_of_both_kinds_may_call():
     assert await reward(compute) == ["a", "b", "c", "d"]
 
 
-async def test_a_generator_used_outside_of_the_reward_waits_for_nobody():
+async def test_a_generator_used_outside_of_the_reward_does_not_wait():
     kept = []
 
     async def compute(item, result, ctx):
@@ -415,7 +415,7 @@ async def test_a_reward_that_is_closed_in_the_middle_of_a_call_ends_its_call():
     assert context.log == ["begin hang", "end hang"]
 
 
-async def test_stop_iteration_in_a_reward_is_an_error_and_no_result():
+async def test_stop_iteration_in_a_reward_is_an_error_and_not_a_result():
     async def compute(item, result, ctx):
         ctx.terminal("a")
         next(iter(()))
@@ -424,7 +424,7 @@ async def test_stop_iteration_in_a_reward_is_an_error_and_no_result():
         await reward(compute)
 
 
-async def test_two_hundred_rewards_wait_together_while_other_tasks_go_on():
+async def test_two_hundred_rewards_wait_together_while_other_tasks_run():
     """hermes-agent blocked the loop in each call: 0 ticks of another task."""
     gate, ticks = asyncio.Event(), []
     contexts = [Context(gate) for _ in range(200)]

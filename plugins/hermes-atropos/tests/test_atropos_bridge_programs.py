@@ -1,4 +1,4 @@
-"""Whatever a reward does, it comes to the same whether its calls are awaited or not."""
+"""Any reward gives the same result with and without awaited calls."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def test_an_ordinary_reward_runs_in_a_worker_thread():
     assert env.thread is not threading.main_thread()
 
 
-async def test_a_reward_that_yields_is_told_that_a_number_was_wanted():
+async def test_a_reward_that_yields_is_an_error_about_its_type():
     class Yielding(PuzzleEnv):
         async def compute_reward(self, item, result, ctx):
             yield 1.0

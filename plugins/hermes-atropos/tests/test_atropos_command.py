@@ -41,7 +41,7 @@ def test_config_init_is_what_holds_without_more():
 
 
 def test_the_file_wins_over_config_init_and_flags_over_both(tmp_path):
-    """hermes-agent's YAML is taken as it is."""
+    """hermes-agent's YAML is accepted unchanged."""
     path = written(
         tmp_path,
         {
@@ -123,7 +123,7 @@ def test_what_is_wrong_in_the_file_is_named_too(tmp_path, values, message):
         parse(Env, ["serve", "--config", written(tmp_path, values)])
 
 
-def test_what_is_shown_can_be_given_back_and_has_no_key_in_it(tmp_path):
+def test_the_displayed_config_can_be_loaded_again_and_contains_no_key(tmp_path):
     got = parse(Env, ["serve", "--openai.api_key", "sk-secret", "--env.group_size", "9"])
     text = render_config(got)
     assert "sk-secret" not in text
@@ -218,7 +218,7 @@ def test_the_command_is_a_method_of_the_class(tmp_path):
     assert issubclass(Env, HermesAgentBaseEnv)
 
 
-def test_what_is_shown_or_sent_away_has_no_secret_of_any_option_in_it(tmp_path, monkeypatch):
+def test_displayed_and_reported_configs_contain_no_secret_of_any_option(tmp_path, monkeypatch):
     options = {"python": "python3", "tokn": "m4rk3r-m4rk3r"}
     settings = {
         "backend_options": options,

@@ -136,7 +136,7 @@ async def test_12_none_from_one_rollout_fails_a_bare_group(tokenizers):
         await BareEnv(play=play).collect_trajectories({})
 
 
-async def test_12_bare_sending_stumbles_over_group_overrides_that_are_none(tokenizers):
+async def test_12_bare_sending_fails_on_group_overrides_that_are_none(tokenizers):
     env = BareEnv()
     group = {**scored(), "tokens": [[1]] * 3, "masks": [[1]] * 3, "scores": [0.0, 1.0, 0.5], "group_overrides": None}
     with pytest.raises(AttributeError):
@@ -293,7 +293,7 @@ async def test_17_groups_are_dropped_with_a_log_line_only_and_ours_have_a_reason
     assert "fewer than 9 tokens, got 9" in refusal(long, Limits(group_size=3, max_token_len=9))
 
 
-def test_versions_transformers_answers_a_mapping_where_ids_are_wanted():
+def test_versions_transformers_returns_a_mapping_instead_of_ids():
     class Tokenizer:
         def __init__(self, answer):
             self.answer = answer

@@ -40,7 +40,7 @@ def test_a_field_of_hermes_agent_keeps_its_name_and_default(field, default):
     assert getattr(HermesAgentEnvConfig(), field) == default
 
 
-def test_wandb_is_off_unless_asked_for():
+def test_wandb_is_off_by_default():
     assert HermesAgentEnvConfig().use_wandb is False
     assert HermesAgentEnvConfig(use_wandb=True).use_wandb is True
 

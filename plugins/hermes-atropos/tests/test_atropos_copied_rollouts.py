@@ -43,7 +43,7 @@ def folder(tmp_path):
 
 
 def sampler(folder, *turns):
-    """Sample these turns, and the last one for ever."""
+    """Sample these turns, repeating the last one."""
     tokenizer = ChatTokenizer.load(folder)
 
     def sample(prompt, _sampling):
@@ -111,7 +111,7 @@ async def test_its_tool_errors_are_reported(folder, tmp_path):
     assert reported[0]["train/tool_error_details"].startswith("[turn 1] no_such_tool(")
 
 
-async def test_its_tokens_of_phase_one_are_nobodys_and_never_sent():
+async def test_its_tokens_of_phase_one_are_untrainable_and_never_sent():
     api = RunApi()
     api.start()
     try:
@@ -197,7 +197,7 @@ async def collected(item, model=None):
         ({"tokens": [1], "scores": 1.0}, "expected an item with 'masks'"),
     ],
 )
-async def test_an_own_item_that_is_no_scored_sequence_costs_its_place_with_the_reason(item, reason):
+async def test_an_own_item_that_is_not_a_scored_sequence_fails_its_place_with_the_reason(item, reason):
     group, reasons = await collected(item)
     assert group is None
     assert len(reasons) == 1

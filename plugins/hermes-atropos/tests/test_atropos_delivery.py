@@ -1,4 +1,4 @@
-"""Getting groups to the trajectory API: what may have arrived is not sent twice, what has been consumed neither."""
+"""Delivery to the trajectory API: groups that may have arrived or were consumed are not sent twice."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_an_api_that_forgot_us_is_joined_again_before_anything_is_sent(del
 
 
 async def test_a_registration_is_seen_only_with_what_the_trainer_says(delivery):
-    """Whoever adopts it does so once for each, so that one without the new limit would never be put right."""
+    """Each registration is adopted once, so one without the new limit would never be corrected."""
     assert delivery.registration.max_token_len == 100
     asked, gate = asyncio.Event(), asyncio.Event()
 
@@ -158,7 +158,7 @@ async def test_a_registration_is_seen_only_with_what_the_trainer_says(delivery):
     assert (delivery.registration.env_id, delivery.registration.max_token_len) == (2, 200)
 
 
-async def test_an_environment_that_found_no_place_leaves_all_the_same():
+async def test_an_environment_that_could_not_join_still_unregisters():
     api = Api()
     gone = []
     api.disconnect = lambda env_id: _noted(gone, env_id)

@@ -1,4 +1,4 @@
-"""What ATROPOS.md says is true: its example plays, its names can be imported, its fields exist."""
+"""ATROPOS.md is correct: its example runs, its names can be imported, its fields exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an author of an environment may override, call and look at, and what is reported."""
+"""The author interface of an environment: what can be overridden, called and read, and what is reported."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_own_groups_have_lines_in_the_ledger_too(tmp_path):
     assert env.ledger.summary() == {"sent": 2, "rejected": 0, "errored": 0, "cancelled": 0, "open": 0}
 
 
-async def test_own_groups_that_name_no_rollouts_get_a_line_a_sequence(tmp_path):
+async def test_own_groups_without_rollout_ids_get_a_line_per_sequence(tmp_path):
     class Own(PuzzleEnv):
         async def collect_trajectories(self, item):
             return {"tokens": [[1], [2]], "masks": [[1], [2]], "scores": [0.0, 1.0]}, []
@@ -148,7 +148,7 @@ async def test_a_reward_that_fails_is_no_reward_and_never_zero():
 
 
 @pytest.mark.parametrize("value", [None, "much", float("nan")])
-async def test_a_reward_that_is_no_number_is_an_error(value):
+async def test_a_reward_that_is_not_a_number_is_an_error(value):
     class Odd(PuzzleEnv):
         async def compute_reward(self, item, result, ctx):
             return value

@@ -1,4 +1,4 @@
-"""A row for every field of both configurations: what it changes when it is played, or how it is refused.
+"""A row for every field of both configurations: its visible effect, or its refusal.
 
 Fields that only `serve`, time or a slot pool show have the test that shows them in their row. A new field without a
 row fails here.
@@ -48,7 +48,7 @@ class Changes:
 
 @dataclass
 class Refused:
-    """With this value there is an error that matches, before anything is played."""
+    """With this value there is a matching error before any rollout."""
 
     value: Any
     message: str
@@ -125,7 +125,7 @@ BASE: dict[str, list[Any]] = {
             {"reasoning_effort": "low"},
         ),
     ],
-    "use_wandb": [ShownBy("command", "test_what_is_shown_or_sent_away_has_no_secret_of_any_option_in_it")],
+    "use_wandb": [ShownBy("command", "test_displayed_and_reported_configs_contain_no_secret_of_any_option")],
     "rollout_server_url": [ShownBy("serve", "test_an_api_that_is_not_there_is_one_clear_message")],
     "total_steps": [Changes(2, lambda seen: len(seen.groups))],
     "wandb_name": [TOLD],
@@ -253,7 +253,7 @@ BASE: dict[str, list[Any]] = {
     "api_patience": [ShownBy("serve", "test_an_api_that_is_not_there_is_one_clear_message")],
     "serve_poll_interval": [ShownBy("every_field", "test_serve_poll_interval_is_the_time_between_two_looks")],
 }
-ISOLATION = ShownBy("agent_fields", "test_network_and_isolation_are_asked_of_the_backend")
+ISOLATION = ShownBy("agent_fields", "test_network_and_isolation_are_requested_from_the_backend")
 SERVED = ShownBy("agent_fields", "test_a_tool_servers_tools_are_offered_and_run_there")
 TELLING = {"tool_pool_mode": "telling"}
 AGENT: dict[str, list[Any]] = {
@@ -266,7 +266,7 @@ AGENT: dict[str, list[Any]] = {
     "allow_network": [ISOLATION],
     "require_sandbox": [ISOLATION],
     "require_stateful_sandbox": [ISOLATION],
-    "sandbox_image": [ShownBy("agent_fields", "test_the_image_goes_to_whatever_backend_runs_images")],
+    "sandbox_image": [ShownBy("agent_fields", "test_the_image_goes_to_any_backend_that_runs_images")],
     "agent_max_steps": [Changes(1, stop_reason)],
     "agent_max_tokens": [Changes(99, named("max_tokens")), Changes(99, named("max_tokens"), "vllm")],
     "max_token_length": [Changes(77, named("max_tokens"), "vllm")],

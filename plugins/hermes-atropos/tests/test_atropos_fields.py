@@ -363,7 +363,7 @@ async def test_branches_become_sequences_with_weights():
 
 
 @pytest.mark.parametrize(("field", "split"), [("num_max_requests_at_once", "train"), ("num_requests_for_eval", "eval")])
-async def test_a_server_is_asked_no_more_at_one_time_than_its_config_says(field, split, monkeypatch):
+async def test_a_server_gets_no_more_concurrent_requests_than_configured(field, split, monkeypatch):
     together, most = [0], [0]
     crowded = asyncio.Event()
 

@@ -54,7 +54,7 @@ def test_an_outcome_becomes_an_item_with_logprobs_and_what_a_trainer_needs_to_kn
     assert about["weight_versions"] == [{"version": "v1", "start": 1, "end": 3}]
 
 
-def test_a_rollout_with_branches_gives_sequences_whose_weights_sum_to_one():
+def test_a_rollout_with_branches_gives_sequences_with_weights_that_sum_to_one():
     both = exact_items(outcome(sample(), sample(branch=1, reason="compaction")))
     assert [item["overrides"]["weight"] for item in both] == [0.5, 0.5]
     assert [item["overrides"]["branch_reason"] for item in both] == ["", "compaction"]

@@ -1,4 +1,4 @@
-"""Files of JSON lines: in order, complete, and an error is told."""
+"""JSON Lines files are complete and in order, and errors are raised."""
 
 from __future__ import annotations
 

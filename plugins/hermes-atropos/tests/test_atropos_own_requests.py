@@ -1,4 +1,4 @@
-"""What a configuration wants of reasoning in the requests of an environment's own code: a default, and no more."""
+"""The configured reasoning fields are only a default for requests of an environment's own code."""
 
 from __future__ import annotations
 

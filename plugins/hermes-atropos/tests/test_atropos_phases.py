@@ -77,7 +77,7 @@ async def test_constrained_sequences_are_dropped_as_inexact_unless_the_config_al
 
 @pytest.mark.parametrize(("protocol", "kind"), [("vllm", "vllm"), ("sglang", "sglang"), ("atropos", "vllm")])
 async def test_phase_two_hands_on_what_the_server_sampled(protocol, kind, folder, tmp_path):
-    """A server of type vllm is stock vLLM or Atropos' own, whichever answers."""
+    """A server of type vllm is stock vLLM or Atropos' own, detected by a check."""
     texts = ("CALL noop<|im_end|>", "the answer<|im_end|>")
     async with serving_tokens(TokenServer(protocol, writer(folder, *texts))) as served:
         env = env_for(served.url, folder, tmp_path, server_type=kind, tool_call_parser="shouting")
@@ -186,7 +186,7 @@ async def test_an_unknown_model_name_is_found_before_the_first_rollout(folder, t
         assert served.chats == []
 
 
-async def test_own_code_asks_through_self_server_and_gets_objects(folder, tmp_path):
+async def test_own_code_uses_self_server_and_gets_objects(folder, tmp_path):
     """Peers 4, 7: tool calls came back as dicts inside a message."""
     async with serving_answers() as served:
         call = {"id": "c", "type": "function", "function": {"name": "noop", "arguments": "{}"}}
@@ -240,7 +240,7 @@ async def test_an_own_agent_loop_on_a_managed_server_keeps_the_tokens_of_all_tur
     assert ChatTokenizer.load(folder).decode(trained) == "".join(texts)
 
 
-async def test_an_own_agent_loop_whose_server_fails_has_not_finished(folder, tmp_path):
+async def test_an_own_agent_loop_with_a_failing_server_has_not_finished(folder, tmp_path):
     async with serving_answers() as served:
         served.plays((400, {"error": {"message": "bad"}}, {}))
         env = env_for(served.url.removesuffix("/v1"), folder, tmp_path)

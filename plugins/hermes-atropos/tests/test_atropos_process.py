@@ -134,7 +134,7 @@ async def test_no_more_items_ends_it(tmp_path):
     assert len(lines(tmp_path / "g.jsonl")) == 1
 
 
-async def test_messages_are_written_only_when_they_are_asked_for(tmp_path):
+async def test_messages_are_written_only_on_request(tmp_path):
     env = environment(TokenDouble(right), data_path_to_save_groups=str(tmp_path / "g.jsonl"), include_messages=False)
     await env.process_manager()
     assert lines(tmp_path / "g.jsonl")[0]["messages"] is None

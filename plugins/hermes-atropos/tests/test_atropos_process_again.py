@@ -1,4 +1,4 @@
-"""The same `process` once more: what it adds, what it repairs, and what it refuses."""
+"""Running the same `process` again: what it adds, repairs and refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def right(request):
 
 
 class Output:
-    """A folder and an environment whose `process` writes there."""
+    """A folder and an environment with a `process` that writes there."""
 
     def __init__(self, folder, capsys):
         self._capsys = capsys
@@ -34,7 +34,7 @@ class Output:
         self.models = []
 
     def process(self, *words, **fields):
-        """Run the command; returns what it said and its exit code."""
+        """Run the command; return its output and exit code."""
         fields = {"data_path_to_save_groups": self.path, "ledger_path": self.ledger, **fields}
         flags = [f"--env.{name}={value}" for name, value in fields.items()]
         self.models.append(TokenDouble(self.answer))
@@ -109,7 +109,7 @@ def test_how_fast_and_where_may_change_between_two_starts(output):
     assert (code, output.tasks()) == (0, ["p0", "p1"])
 
 
-def test_settings_of_a_start_that_recorded_nothing_bind_nobody(output):
+def test_settings_of_a_start_without_records_do_not_matter(output):
     output.answer = lambda _request: ModelAuthError("401")
     assert output.process(max_concurrent_groups=1, group_size=3)[0] == 1
     output.progress.write_bytes(output.progress.read_bytes().partition(b"\n")[0] + b"\n")
@@ -153,7 +153,7 @@ def test_records_that_cannot_be_read_are_an_error(output):
 
 
 def test_every_cut_of_every_file_is_repaired(output):
-    """What a kill may leave: a record without all of its group, then a group without all of its ledger lines."""
+    """Leftovers of a kill: a record without its whole group, then a group without all its ledger lines."""
     output.process(total_steps=1)
     one = output.files()
     output.process(total_steps=2)

@@ -99,7 +99,7 @@ async def test_a_group_that_was_played_and_rejected_is_done(tmp_path):
 
 
 @pytest.mark.parametrize("concurrent", [1, 3, 64])
-async def test_a_server_that_answers_no_more_ends_it_and_costs_no_item(tmp_path, concurrent):
+async def test_a_server_that_stops_answering_ends_it_and_loses_no_item(tmp_path, concurrent):
     with pytest.raises(UserError, match=r"gave no answer in the last \d+ groups: connection refused") as raised:
         await play(tmp_path, down, total_steps=12, max_concurrent_groups=concurrent)
     assert "rerun the same command" in raised.value.hint
@@ -117,7 +117,7 @@ async def test_single_groups_without_an_answer_do_not_end_it(tmp_path):
 
 
 class Swallowing(PuzzleEnv):
-    """An own collect_trajectories that asks the model, and makes nothing of an error."""
+    """An own collect_trajectories that calls the model and ignores errors."""
 
     async def collect_trajectories(self, item):
         try:
@@ -127,7 +127,7 @@ class Swallowing(PuzzleEnv):
         return await super().collect_trajectories(item)
 
 
-async def test_an_error_of_the_server_that_the_authors_own_code_swallows_costs_no_item(tmp_path):
+async def test_a_server_error_that_the_authors_code_swallows_loses_no_item(tmp_path):
     counts = await play(tmp_path, down, Swallowing, total_steps=3)
     assert (counts["groups_failed"], counts["groups_to_play_again"]) == (3, 3)
     counts = await play(tmp_path, right, Swallowing, total_steps=3)

@@ -1,4 +1,4 @@
-"""Which items a `process` plays after a resume: each once, whoever gave it, and none that it cannot recognise."""
+"""Items of a resumed `process`: each runs once, from every source, except unrecognisable ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_items_that_are_changed_while_they_are_played_and_given_again_are_
 
 
 class Opaque:
-    """An item that is no JSON, and whose `repr` has an address."""
+    """An item that is not JSON and has an address in its `repr`."""
 
     def __init__(self, item):
         self.item = item

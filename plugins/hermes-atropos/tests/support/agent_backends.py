@@ -1,4 +1,4 @@
-"""A local plugin with backends under the names of slot pools; they tell the options and the sandbox they were given."""
+"""A local plugin with backends under the names of slot pools, which record their options and sandbox specs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local plugin for the environments' tests: a tool with a long answer, a backend that tells what it was asked for."""
+"""A local plugin for the environments' tests: a tool with a long result, a backend that reports its requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LongText:
 
 
 class TellingBackend:
-    """Opens nothing, and says of what."""
+    """Opens no sandbox and raises an error with the spec."""
 
     async def check(self, spec):
         return None

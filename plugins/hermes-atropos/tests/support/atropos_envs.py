@@ -69,7 +69,7 @@ class ChatDouble:
 
 
 class TokenDouble(ChatDouble):
-    """The same with recorded tokens; `samples` may be replaced to say what a rollout's are."""
+    """The same with recorded tokens; replace `samples` to set a rollout's samples."""
 
     def __init__(self, answer=None, samples=None, exactness=None):
         super().__init__(answer)
@@ -113,7 +113,7 @@ class SessionDouble:
 
 
 class PuzzleEnv(HermesAgentBaseEnv):
-    """What an author of an environment for hermes-agent wrote: a dataset in memory, an async reward."""
+    """An environment as written for hermes-agent: a dataset in memory, an async reward."""
 
     name = "puzzle"
     model = None

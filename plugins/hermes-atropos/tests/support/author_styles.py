@@ -10,7 +10,7 @@ STYLES = ("called", "awaited", "ordinary", "asynchronous", "by_task_id")
 
 
 async def played(use, style, **fields):
-    """Call `use(do)` with a context in one style, and return what it returns; `do(name, *args)` calls a method."""
+    """Call `use(do)` with a context in one style and return its result; `do(name, *args)` calls a method."""
     seen = []
 
     class Calling(PuzzleEnv):

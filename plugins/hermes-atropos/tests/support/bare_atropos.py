@@ -1,4 +1,4 @@
-"""Environments on bare atroposlib, and servers on the loopback interface, to show what it does by itself."""
+"""Environments on bare atroposlib, and servers on loopback, to show its own behaviour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NoTokenizer:
 
 
 class BareEnv(BaseEnv):
-    """What an author of an environment writes for bare atroposlib."""
+    """An environment as written for bare atroposlib."""
 
     def __init__(self, config=None, play=None):
         config = config or BaseEnvConfig(use_wandb=False, group_size=3, batch_size=12)
@@ -59,7 +59,7 @@ def scored(score=1.0, **fields):
 
 @asynccontextmanager
 async def answering(handler):
-    """Serve one handler for every path; yields the base URL and the requests so far as (path, body)."""
+    """Serve one handler for every path; yield the base URL and the requests so far as (path, body)."""
     seen = []
 
     async def catch_all(request):

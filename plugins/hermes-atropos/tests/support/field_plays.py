@@ -21,7 +21,7 @@ from hermes_tokens import ChatTokenizer
 REASONING = TEMPLATE.replace(
     "{% if thinking %}<think>\n{% endif %}", "{% if reasoning_effort %}<think>{{ reasoning_effort }}\n{% endif %}"
 )
-# What stands before a message depends on how many there are: nobody can append to that.
+# The text before a message depends on the number of messages, so nothing can be appended.
 REWRITING = TEMPLATE.replace("<|im_start|>{{ message.role }}\n", "<|im_start|>{{ message.role }} {{ loop.index }}\n")
 BARE = TEMPLATE.replace("{% if thinking %}<think>\n{% endif %}", "")
 PROTOCOLS = {"vllm": "vllm", "sglang": "sglang", "atropos": "vllm"}
@@ -29,7 +29,7 @@ PROTOCOLS = {"vllm": "vllm", "sglang": "sglang", "atropos": "vllm"}
 
 @dataclass
 class Seen:
-    """What a play came to, from outside. `requests` are bodies of a chat server, or sampling parameters."""
+    """The visible results of a run. `requests` are bodies of a chat server, or sampling parameters."""
 
     requests: list[Any] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Seen:
 
     @property
     def answers(self):
-        """What the tools answered, as the model read it."""
+        """The tool results as the model read them."""
         return [m["content"] for m in self.requests[-1]["messages"][2:] if m["role"] in {"tool", "user"}]
 
     @property
@@ -122,7 +122,7 @@ class NeedyEnv(FieldEnv):
 
 
 class OwnCodeEnv(FieldEnv):
-    """Its reward asks the servers in every way that an environment's own code has; `requests[1:]` are those."""
+    """Its reward calls the servers in every way of an environment's own code; those are `requests[1:]`."""
 
     async def compute_reward(self, item, result, ctx):
         messages = [{"role": "user", "content": "own?"}]

@@ -8,7 +8,7 @@ import sys
 
 
 class Refusing:
-    """Lets nobody find the module."""
+    """Makes the module impossible to import."""
 
     def __init__(self, refused):
         self._refused = refused

@@ -1,4 +1,4 @@
-"""The real trajectory API of atroposlib in a process of its own, and a trainer that only knows its HTTP interface."""
+"""The real trajectory API of atroposlib in a separate process, and a trainer that only uses its HTTP interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment with a `collect_trajectory` of its own, as hermes-agent's was: imports changed and nothing else."""
+"""An environment of hermes-agent with its own `collect_trajectory`; only the imports are changed."""
 
 from __future__ import annotations
 
