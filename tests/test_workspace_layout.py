@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from check_requirements import pin_findings, sibling_findings
@@ -58,6 +59,15 @@ def test_no_folder_holds_more_than_15_modules():
     folders = Counter(path.parent.relative_to(ROOT) for path in paths)
     crowded = {str(folder): count for folder, count in folders.items() if count > 15}
     assert crowded == {}, "sort these into folders by topic"
+
+
+@each_package
+def test_tests_lie_in_folders_named_after_those_of_the_source(package: Package):
+    tests, source = package.folder / "tests", package.folder / "src" / package.import_name
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    # Cases of public bug reports belong to many modules.
+    unlike = [str(folder) for folder in folders - {Path("regressions")} if not (source / folder).is_dir()]
+    assert unlike == [], "whoever changes a module looks for its tests in the folder of the same name"
 
 
 def test_requirements_on_siblings_are_bounded():

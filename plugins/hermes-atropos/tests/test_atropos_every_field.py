@@ -65,7 +65,8 @@ class ShownBy:
 
     def source(self):
         """Return the test's source with its decorators."""
-        text = (Path(__file__).parent / f"test_atropos_{self.module}.py").read_text(encoding="utf-8")
+        (path,) = Path(__file__).parent.rglob(f"test_atropos_{self.module}.py")
+        text = path.read_text(encoding="utf-8")
         (found,) = [node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == self.test]
         return ast.unparse(found)
 

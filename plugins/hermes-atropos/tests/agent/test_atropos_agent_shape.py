@@ -116,7 +116,7 @@ async def test_serve_sends_a_trainer_what_was_sampled(tmp_path):
 
 
 async def test_the_documents_example_plays(tmp_path):
-    document = Path(__file__).parent.parent.joinpath("ATROPOS.md")
+    document = Path(__file__).parents[2].joinpath("ATROPOS.md")
     if not document.is_file():
         pytest.skip("ATROPOS.md lies in the repository only")
     codes = re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)

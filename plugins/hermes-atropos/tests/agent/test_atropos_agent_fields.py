@@ -309,7 +309,7 @@ async def test_a_tool_server_that_refuses_or_is_not_there_is_an_error_at_the_sta
 
 def played_without(module, **fields):
     """Run one rollout in a separate process in which one module cannot be imported."""
-    program = Path(__file__).parent / "support" / "playing_without.py"
+    program = Path(__file__).parents[1] / "support" / "playing_without.py"
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
     command = [sys.executable, str(program), module, json.dumps(fields)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environ)

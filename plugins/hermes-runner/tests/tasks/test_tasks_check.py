@@ -13,7 +13,7 @@ from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
 from hermes_runner.tasks.check import TaskCheck, check_task, check_tasks
 
-SUPPORT = Path(__file__).parent / "support" / "rollout_components.py"
+SUPPORT = Path(__file__).parents[1] / "support" / "rollout_components.py"
 
 
 def run(command: str) -> tuple[Step, ...]:

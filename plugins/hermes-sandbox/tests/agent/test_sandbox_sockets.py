@@ -23,7 +23,7 @@ from hermes_sandbox.posix_shell.confinement import confining_program
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_testing.socket_ways import SOCKET_WAYS, openings, openings_in
 
-SUPPORT = Path(__file__).parent / "support"
+SUPPORT = Path(__file__).parents[1] / "support"
 MACHINES = {"x86_64": (X86_64, 41, 53), "aarch64": (AARCH64, 198, 199)}
 NO_FAMILY, NO_CALL = ERROR | errno.EAFNOSUPPORT, ERROR | errno.ENOSYS
 PACKET, NONBLOCK, CLOEXEC = 10, 0o4000, 0o2000000

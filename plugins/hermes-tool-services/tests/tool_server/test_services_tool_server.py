@@ -20,7 +20,7 @@ from hermes_tool_services.tool_server.service import ToolServerService
 from hermes_tools.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
 
 TOKEN = "secret-of-the-test"
-PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
+PLUGIN = Path(__file__).parents[1] / "support" / "external_tools.py"
 
 
 @pytest.fixture(scope="module")

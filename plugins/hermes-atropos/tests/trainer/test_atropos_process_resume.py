@@ -15,7 +15,7 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import lines
 
-PROGRAM = Path(__file__).parent / "support" / "killable_env.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "killable_env.py"
 SCORED = ["p0", "p1", "p3", "p4"]
 MOMENTS = ("model:4", "data:3:half", "progress:3:after")
 """While groups are in flight, within a line, between the record of a group and the group."""
