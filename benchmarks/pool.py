@@ -45,7 +45,7 @@ class Pooled(LocalBackend):
     def __init__(self, root: Path, slots: int, options: PoolOptions) -> None:
         super().__init__(LocalOptions(root_dir=root, slots_per_agent=slots))
         self.lease_dir = root / "leases"
-        self.places = self.pool = SlotPool(options, name="local", load=lambda: 0.0)
+        self.host_pool = self.pool = SlotPool(options, name="local", load=lambda: 0.0)
 
     async def host(self) -> Any:
         """Create a host for the pool."""

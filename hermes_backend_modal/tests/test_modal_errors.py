@@ -253,7 +253,7 @@ async def test_what_keeps_a_pool_from_growing_is_the_reason_when_the_time_is_up_
     made = ModalBackend(ModalOptions(**standin.options, **options))
     made.lease_dir = tmp_path
     async with await made.open(POOLED) as running:
-        pool = made.places
+        pool = made.host_pool
         assert isinstance(pool, SlotPool)
         standin.ask("fail", call="SandboxCreateV2", status=status, text=text, times=999)
         waiting = asyncio.create_task(made.open(POOLED))

@@ -76,9 +76,9 @@ async def test_trajectories_more_than_slots_all_finish_within_the_bounds(standin
 async def test_a_pool_that_is_full_says_so_in_time(standin, tmp_path):
     backend = _backend(standin, tmp_path, slots_per_sandbox=1, max_sandboxes=1)
     async with await backend.open(SPEC):
-        assert isinstance(backend.places, SlotPool)
+        assert isinstance(backend.host_pool, SlotPool)
         # Only now: the first one's time included the start of its sandbox.
-        backend.places.options.acquire_timeout = 0.1
+        backend.host_pool.options.acquire_timeout = 0.1
         with pytest.raises(SlotUnavailableError):
             await asyncio.wait_for(backend.open(SPEC), 60)
     await backend.aclose()
@@ -114,7 +114,7 @@ async def test_a_sandbox_in_the_second_half_of_its_lifetime_accepts_no_new_rollo
 
 async def test_the_pool_s_limits_are_the_options(standin, tmp_path):
     backend = _backend(standin, tmp_path, min_sandboxes=1, max_sandboxes=3, slots_per_sandbox=4, acquire_timeout=7)
-    assert isinstance(backend.places, SlotPool)
-    options = backend.places.options
+    assert isinstance(backend.host_pool, SlotPool)
+    options = backend.host_pool.options
     assert (options.min_hosts, options.max_hosts, options.slots_per_host, options.acquire_timeout) == (1, 3, 4, 7)
     await backend.aclose()

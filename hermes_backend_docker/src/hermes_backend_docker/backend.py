@@ -209,7 +209,7 @@ class DockerBackend(AgentBackend):
 
         user = {"uid": "of the slot", "gid": "of the slot"}
         slot = UserSlot(
-            self.places,
+            self.host_pool,
             (image.id, spec.network == "full", spec.file_size_mb, processes_of(spec, self.options)),
             lambda: self._share(spec, facts, image),
             limit=self.options.slots_per_container,

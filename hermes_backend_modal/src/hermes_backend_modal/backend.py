@@ -53,7 +53,7 @@ class ModalBackend(AgentBackend):
         self.options = options or ModalOptions()
         super().__init__(self.options)
         self.service = Service(self.options)
-        self.places = SlotPool(_pool_options(self.options), name=self.declaration.name, names=_NAMES)
+        self.host_pool = SlotPool(_pool_options(self.options), name=self.declaration.name, names=_NAMES)
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -162,7 +162,7 @@ class ModalBackend(AgentBackend):
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str, name: str) -> UserSlot:
         return UserSlot(
-            self.places,
+            self.host_pool,
             (name, spec.network == "full", spec.file_size_mb),
             lambda: self.make_shared_host(spec, lambda place_id: self._share(spec, place_id, name)),
             limit=self.options.slots_per_sandbox,

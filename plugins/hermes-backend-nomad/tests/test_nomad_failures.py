@@ -259,9 +259,9 @@ async def test_a_container_that_goes_takes_its_own_sandboxes_only(
 async def test_more_than_the_most_containers_are_waited_for_and_then_told_with_the_numbers(backends: Backends) -> None:
     backend = backends(slots_per_container=1, max_containers=2)
     async with await backend.open(SLOT), await backend.open(SLOT):
-        assert isinstance(backend.places, SlotPool)
+        assert isinstance(backend.host_pool, SlotPool)
         # Only now: the others' time included the start of their containers.
-        backend.places.options.acquire_timeout = 0.2
+        backend.host_pool.options.acquire_timeout = 0.2
         with pytest.raises(
             BackendError, match=r"no slot of pool 'nomad job .*2 in use of 2 slots, 2 hosts of at most 2"
         ):

@@ -45,7 +45,7 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
 ) -> None:
     backend = backends(slots_per_container=1)
     async with await backend.open(SLOT) as running:
-        pool = backend.places
+        pool = backend.host_pool
         assert isinstance(pool, SlotPool)
         standin.faults(**fault)
         pool.options.acquire_timeout = 300.0
@@ -70,7 +70,7 @@ async def test_a_nomad_that_stops_answering_is_said_at_its_time_and_those_that_r
 ) -> None:
     backend = backends(slots_per_container=1)
     async with await backend.open(SLOT) as running:
-        pool = backend.places
+        pool = backend.host_pool
         assert isinstance(pool, SlotPool)
         standin.faults(delay=300.0)
         backend.api._timeout = 2.0

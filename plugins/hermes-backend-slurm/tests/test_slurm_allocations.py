@@ -55,11 +55,11 @@ async def test_an_allocation_that_exists_is_used_and_left(slurm, tmp_path):
 async def test_places_that_it_was_given_stay_its_places(monkeypatch):
     """As a member of backend `pool` it went by its own bounds, and the pool's counted nothing."""
     backend, given = SlurmBackend(SlurmOptions()), SlotPool(PoolOptions(), name="the pool's")
-    backend.places = given
+    backend.host_pool = given
     monkeypatch.setattr(backend, "allocation", _two_nodes)
     monkeypatch.setattr(MachineBackend, "open", _opened)
     await backend.open(SandboxSpec())
-    assert backend.places is given
+    assert backend.host_pool is given
 
 
 async def _two_nodes():

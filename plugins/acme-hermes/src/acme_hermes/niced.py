@@ -57,7 +57,7 @@ class NicedBackend(AgentBackend):
         root = _root(sandbox_id)
         if self.shares(spec):
             return NicedSlot(
-                self.places,
+                self.host_pool,
                 lambda: self.make_shared_host(spec, self._make_place),
                 limit=self._slots,
                 root=root,

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from acme_hermes.niced_host import NicedHost
-from hermes_sandbox.backends import MakeHost, Places, RecycledHost, SharedHost, SlotRequest
+from hermes_sandbox.backends import HostPool, MakeHost, RecycledHost, SharedHost, SlotRequest
 from hermes_sandbox.local import kill_processes
 
 
@@ -23,9 +23,9 @@ class NicedPlace(RecycledHost, NicedHost):
 class NicedSlot(SharedHost):
     """A directory, and a slot of a shared agent; nothing is there before a slot was free."""
 
-    def __init__(self, places: Places, make_host: MakeHost, *, limit: int, root: Path, sandbox_id: str) -> None:
+    def __init__(self, pool: HostPool, make_host: MakeHost, *, limit: int, root: Path, sandbox_id: str) -> None:
         workspace = str(root / "workspace")
-        super().__init__(places, "niced", make_host, limit=limit, describe=lambda _host, _n: {"workspace": workspace})
+        super().__init__(pool, "niced", make_host, limit=limit, describe=lambda _host, _n: {"workspace": workspace})
         self.workspace = workspace
         self.state_dir = str(root / "state")
         self._root = root

@@ -60,7 +60,7 @@ class NomadBackend(AgentBackend):
         self._job_lease: Lease | None = None
         self._job_leases = self.leases
         self._fleet = self._new_fleet()
-        self.places = SlotPool(
+        self.host_pool = SlotPool(
             PoolOptions(
                 min_hosts=self.options.min_containers,
                 max_hosts=self.options.max_containers,
@@ -124,7 +124,7 @@ class NomadBackend(AgentBackend):
         image = self.options.singularity_image or spec.image or self.options.sandbox_image
         shared = dataclasses.replace(spec, rollout_id=None) if is_alone else _in_common(spec)
         return ContainerSlot(
-            self.places,
+            self.host_pool,
             _key(spec, image, processes_of(spec, self.options)),
             lambda: self._container(shared, slots, image, uses=1 if is_alone else slots * _USES),
             limit=slots,

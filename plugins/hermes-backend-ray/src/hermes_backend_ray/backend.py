@@ -35,7 +35,7 @@ class RayBackend(MachineBackend):
 
     def __init__(self, options: RayOptions) -> None:
         super().__init__(options)
-        self.places = SlotPool(options.pool, name=RAY.name, names=OptionNames.within("pool"))
+        self.host_pool = SlotPool(options.pool, name=RAY.name, names=OptionNames.within("pool"))
         self._hosts = Hosts(options)
         self._began = time.time()
 

@@ -77,7 +77,7 @@ class SingularityOptions(BaseModel):
     def _numeric_user(cls, value: str) -> str:
         parts = value.split(":")
         if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
-            raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
+            raise ValueError(f"user: expected a numeric UID or UID:GID, or root, got {value!r}")
         return "root" if value == "root" or int(parts[0]) == 0 else value
 
     @field_validator("workspace")

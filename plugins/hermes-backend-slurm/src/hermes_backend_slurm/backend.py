@@ -77,11 +77,11 @@ class SlurmBackend(MachineBackend):
         allocation = await self.allocation()
         if not self._pooled:
             self._pooled = True
-            if isinstance(self.places, SharedHostPool):  # else another pool's, which this backend is a member of
+            if isinstance(self.host_pool, SharedHostPool):  # else another pool's, which this backend is a member of
                 options, names = self._pool_options(len(allocation.nodes)), OptionNames.within("pool")
                 if self.options.pool is None:
                     names = dataclasses.replace(names, max_hosts="nodes", slots_per_host="slots_per_agent")
-                self.places = SlotPool(options, name=self.declaration.name, names=names)
+                self.host_pool = SlotPool(options, name=self.declaration.name, names=names)
         return spec
 
     def _pool_options(self, nodes: int) -> PoolOptions:

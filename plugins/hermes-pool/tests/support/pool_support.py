@@ -96,7 +96,7 @@ class Backend(AgentBackend):
         self.root, self.limit = root, limit
         self.lease_dir = root / "leases"
         self.engine = Engine()
-        self.places = self.pool = pool(options)
+        self.host_pool = self.pool = pool(options)
 
     def shares(self, spec):
         return True
@@ -107,7 +107,7 @@ class Backend(AgentBackend):
             return {"workspace": workspace, "state_dir": f"{workspace}.state", "own_directory": True}
 
         make = self.engine.make
-        return SharedHost(self.places, spec.image, lambda: make(spec.image), limit=self.limit, describe=describe)
+        return SharedHost(self.host_pool, spec.image, lambda: make(spec.image), limit=self.limit, describe=describe)
 
 
 def pool(options, **arguments):

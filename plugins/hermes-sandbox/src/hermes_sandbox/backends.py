@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost, SlotOffer, SlotReservation
     from hermes_sandbox.backend.hosts.ownership_scripts import chown_script, make_readonly_script, shared_dir_script
     from hermes_sandbox.backend.hosts.recycled_host import RecycledHost, UserSlot
-    from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost, SharedHostPool
+    from hermes_sandbox.backend.hosts.shared_hosts import HostPool, SharedHost, SharedHostPool
     from hermes_sandbox.backend.hosts.slot_host import HostSeat, SlotHost
     from hermes_sandbox.backend.hosts.slot_uids import first_uid, slot_fields
     from hermes_sandbox.backend.options import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENVIRONMENT", "OWNER_FIELDS", "PROCESSES", "PYTHON_FLAGS", "Abortable", "AgentBackend", "AgentClient",
     "AgentOptions", "AgentSandbox", "AgentSlot", "AgentStream", "BackendSandbox", "CallbackReader", "CommandUser",
-    "HostSeat", "InsidePath", "Lease", "MakeHost", "NotPortableError", "Places", "PoolableBackend", "PortablePython",
+    "HostPool", "HostSeat", "InsidePath", "Lease", "MakeHost", "NotPortableError", "PoolableBackend", "PortablePython",
     "RecycledHost", "RootAgentHost", "SandboxHost", "Seconds", "SharedHost", "SharedHostPool", "ShellClient",
     "SlotHost", "SlotOffer", "SlotRequest", "SlotReservation", "UserSlot", "chown_script", "first_uid",
     "make_readonly_script", "open_callback_reader", "owner_is_dead", "parse_identity", "portable_python",
@@ -61,7 +61,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             "hermes_sandbox.backend.hosts.host": "MakeHost SandboxHost SlotOffer SlotReservation",
             "hermes_sandbox.backend.hosts.ownership_scripts": "chown_script make_readonly_script shared_dir_script",
             "hermes_sandbox.backend.hosts.recycled_host": "RecycledHost UserSlot",
-            "hermes_sandbox.backend.hosts.shared_hosts": "Places SharedHost SharedHostPool",
+            "hermes_sandbox.backend.hosts.shared_hosts": "HostPool SharedHost SharedHostPool",
             "hermes_sandbox.backend.hosts.slot_host": "HostSeat SlotHost",
             "hermes_sandbox.backend.hosts.slot_uids": "first_uid slot_fields",
             "hermes_sandbox.backend.options": (

@@ -82,7 +82,7 @@ class Wearing(AgentBackend):
             return fields if self.uid is None else {**fields, "sweep": {"tops": [str(host.root)], "kept": []}}
 
         return UserSlot(
-            self.places,
+            self.host_pool,
             "all",
             lambda: self.make_shared_host(spec, self._place),
             limit=self.limit,
@@ -145,9 +145,7 @@ async def test_a_run_is_told_once_that_slots_share_what_lies_outside_of_their_di
     async with await backend.open(SPEC) as one, await backend.open(SPEC):
         assert list(one.provenance["lacks"]) == ["private_tmp"]
     [told] = [record.getMessage() for record in caplog.records]
-    assert told.startswith(
-        "backend 'wearing' lacks private_tmp at isolation 'container+slot': slots of one place share"
-    )
+    assert told.startswith("backend 'wearing' lacks private_tmp at isolation 'container+slot': slots of one host share")
     assert told.endswith("Where tasks need their own: --isolation container.")
 
 
@@ -294,7 +292,7 @@ class Options(AgentOptions):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"user": "me"}, "user is a numeric UID or UID:GID, or root; found 'me'"),
+        ({"user": "me"}, "user: expected a numeric UID or UID:GID, or root, got 'me'"),
         ({"user": "1:2:3"}, "found '1:2:3'"),
         ({"workspace": "relative"}, "absolute path"),
         ({"workspace": "//"}, "absolute path"),

@@ -52,7 +52,7 @@ class Pool(AgentBackend):
         super().__init__()
         self.root, self.limit, self.log = root, limit, []
         self.lease_dir = root / "leases"
-        self.places = self.agents = SharedHostPool(idle=idle)
+        self.host_pool = self.agents = SharedHostPool(idle=idle)
         self.hosts = []
 
     async def make_host(self):
@@ -88,7 +88,7 @@ async def test_a_place_is_shared_up_to_its_limit_and_ends_with_its_last_sandbox(
     for box in boxes:
         await box.aclose()
     assert pool.log == ["start"] * 3 + ["destroy"] * 3
-    assert pool.agents.places == 0
+    assert pool.agents.host_count == 0
 
 
 async def test_renewing_one_sandbox_leaves_its_neighbour_alone(pool):
@@ -144,7 +144,7 @@ async def test_an_opening_that_is_cancelled_keeps_no_seat(pool):
             break
         with pytest.raises(asyncio.CancelledError):
             await opening
-    assert pool.agents.places == 0
+    assert pool.agents.host_count == 0
     assert processes_of("nothing") == []
 
 

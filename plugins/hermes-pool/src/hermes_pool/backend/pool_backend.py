@@ -17,7 +17,7 @@ from hermes_pool.backend.offering import Offering
 from hermes_pool.backend.options import PoolBackendOptions
 from hermes_pool.plugin import POOL
 from hermes_pool.refusals import all_failed
-from hermes_pool.slot_pool.pool import MemberPlaces
+from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_pool.statistics import PoolStats
 from hermes_sandbox.backends import AgentBackend, BackendSandbox, SandboxHost, SlotReservation
@@ -53,7 +53,7 @@ class PoolBackend(AgentBackend):
             for wanted, fleet in zip(options.members, self._queue.fleets, strict=True)
         ]
         for member in self.members:
-            member.backend.places = MemberPlaces(self._queue, member.fleet)
+            member.backend.host_pool = MemberHostPool(self._queue, member.fleet)
         backends = [member.backend for member in self.members]
         self.setup_timeout = max((backend.setup_timeout for backend in backends), default=self.setup_timeout)
         self.patience = max((backend.patience for backend in backends), default=self.patience)

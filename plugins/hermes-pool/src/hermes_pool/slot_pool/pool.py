@@ -15,8 +15,8 @@ from hermes_pool.statistics import PoolStats
 from hermes_sandbox.backends import MakeHost, SlotOffer, SlotRequest, SlotReservation
 
 
-class MemberPlaces:
-    """One backend's share of a queue that is its pool's; implements `Places`."""
+class MemberHostPool:
+    """One backend's share of a queue that is its pool's; implements `HostPool`."""
 
     def __init__(self, queue: SlotQueue, fleet: Fleet) -> None:
         self._queue = queue
@@ -46,7 +46,7 @@ class MemberPlaces:
         """Do nothing: the hosts are the pool's to end."""
 
 
-class SlotPool(MemberPlaces):
+class SlotPool(MemberHostPool):
     """Gives the sandboxes of one backend their seats in shared hosts: in order and bounded.
 
     Args:

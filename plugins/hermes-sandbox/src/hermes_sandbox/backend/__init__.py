@@ -1,1 +1,1 @@
-"""What a backend is built from."""
+"""The base classes of backends, and the sandboxes that they return."""

@@ -1,4 +1,4 @@
-"""The sandbox that callers hold: the contract's methods on an agent."""
+"""A sandbox served by an agent: the contract's methods, as requests to it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _READ_AT_ONCE: Final = 256 << 20
-"""Bytes of a file that are read when a call names no length; a sparse file can be larger than the caller's memory."""
+"""Bytes that one call without a length reads; a sparse file can be larger than the caller's memory."""
 _MARGIN: Final = 15.0
-"""Seconds beyond a command's timeout in which the agent must have answered; ending a live command takes 11 at most."""
+"""Seconds after a command's timeout in which the agent must answer; ending a live command takes 11 at most."""
 _RECOVERED: Final = (
     "The sandbox was lost during this call, and has been started again. Whether the call had an effect is not known. "
     "Files of the workspace, the home directory and /tmp are as they were, others may be gone. Processes have ended, "
@@ -36,7 +36,7 @@ _RECOVERED: Final = (
 )
 _LOST: Final = "the sandbox is lost: "
 _MOST_RECOVERIES: Final = 2
-"""A machine that loses a sandbox more often has failed, and that is no affair of the model's."""
+"""If a sandbox is lost more often, the machine has failed, which is not the model's concern."""
 
 
 @final
@@ -53,8 +53,8 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What is recorded with the rollout; with an allowlist also what was asked of the proxy until now."""
-        # A shared place is known only when there is a seat in one.
+        """The record for the rollout; with an allowlist it includes the requests to the proxy so far."""
+        # A shared host is known only after the sandbox got a seat in it.
         known = self._with_limits({**self._provenance, **self._host.provenance})
         if self._server is not None and not self._server.exclusive:
             known["shared"] = True
@@ -64,7 +64,7 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
 
     @property
     def egress_log(self) -> EgressLog | None:
-        """What was asked of the proxy and what became of it; None where the network is no allowlist."""
+        """The requests to the proxy and the decisions about them; None without an allowlist."""
         return self._egress_log
 
     @property
@@ -88,8 +88,8 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
         A call with the `execution_id` of an earlier one (the last 64 are known) runs nothing and returns its result.
 
         Raises:
-            ValueError: The command, its input or its variables cannot be given to a process, or the timeout is none.
-            SandboxLostError: The agent went away.
+            ValueError: The command, its input, its variables or the timeout are not valid.
+            SandboxLostError: The agent was lost.
         """
         text = encode_text(command, "a command")
         given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -146,7 +146,7 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
         return await _about(path, self.slot.download(header, _READ_AT_ONCE if length is None else length))
 
     async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
-        """Replace a file's content, all at once, creating parent directories."""
+        """Replace a file's content atomically, creating parent directories."""
         content = data.encode() if isinstance(data, str) else data
         await _about(path, self.slot.upload({"op": "write", "path": check_path(path), "mode": mode}, content))
 
@@ -165,9 +165,9 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
         await _about(path, self.slot.request({"op": "remove", "path": check_path(path)}))
 
     async def upload(self, source: Path, path: str) -> Transfer:
-        """Copy a file or a whole directory of this machine into the sandbox; `omitted` lists what is of another kind.
+        """Copy a file or a whole directory of this machine into the sandbox; `omitted` lists entries of other kinds.
 
-        A file of the same name is replaced when all of the new one is there; its mode becomes that of the new one.
+        An existing file is replaced after the new one is complete, and gets its mode.
         """
         return await transfers.upload(self.slot, Path(source), check_path(path))
 
@@ -180,8 +180,8 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
     ) -> Transfer:
         """Write files and directories of the sandbox to a .tar.gz of this machine.
 
-        Symlinks are kept as such. Members have the names in `paths`, without a leading `/` or `..`. A path that is not
-        there is an omission, as is each entry beyond a limit; `max_bytes` counts content before it is compressed.
+        Symlinks stay symlinks. Members have the names in `paths`, without a leading `/` or `..`. A missing path
+        is an omission, as is each entry beyond a limit; `max_bytes` counts content before compression.
         """
         wanted = [check_path(path) for path in paths]
         return await transfers.archive(self.slot, wanted, Path(target), max_bytes=max_bytes, max_entries=max_entries)
@@ -193,14 +193,14 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
 
     @property
     def recoveries(self) -> int:
-        """How often it has been started again after a loss."""
+        """How often it was restarted after a loss."""
         return self._recoveries
 
     async def recover(self, recoveries: int) -> str | None:
-        """Start a new agent where this one was lost and the files are there; return what a model has to know of that.
+        """Start a new agent if this one was lost while the files were kept; return what to tell the model.
 
-        None where that cannot be done, where it has ended by its own terms, and where it is not lost. `recoveries` is
-        what there had been before the call that was lost: of several the first one starts it again.
+        Returns None if that is not possible, if it ended by its lifetime, or if it is not lost. `recoveries` is
+        the count before the lost call: of several callers only the first one restarts it.
         """
         async with self._recovering:
             if self._recoveries == recoveries and not await self._start_again():
@@ -208,7 +208,7 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
         return _RECOVERED
 
     async def _start_again(self) -> bool:
-        """Start a new agent in place of one that was lost; tell whether there is one."""
+        """Start a new agent for a lost one; tell whether that succeeded."""
         slot = self._server
         if slot is None or self._closing is not None or slot.expired or (loss := slot.lost) is None:
             return False
@@ -218,24 +218,24 @@ class AgentSandbox(BackendSandbox[AgentSlot]):
         try:
             await self._renew(loss.removeprefix(_LOST))
         except (BackendError, OSError) as problem:
-            _logger.info("sandbox %s is lost and cannot be started again: %s", self._id, problem)
+            _logger.info("sandbox %s is lost and cannot be restarted: %s", self._id, problem)
         finally:
-            # Also where whoever asked was cancelled meanwhile.
+            # Also if the caller was cancelled meanwhile.
             is_alive = self._server is not None and self._server.lost is None
             self._recoveries += is_alive
             self._is_beyond_recovery = not is_alive
         return is_alive
 
     async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
-        """Make an absolute path what it is in another sandbox of the image; see `changes.take_changes`."""
+        """Copy an absolute path from another sandbox of the same image; see `changes.take_changes`."""
         found = await take_changes(self, source, path, kept=kept)
         if path == "/":
-            # Asked by verifiers, which otherwise search no folder that a model could have written to.
+            # Read by verifiers, which otherwise search no folder that a model could have written to.
             self._provenance["has_own_programs"] = True
         return found
 
     async def _end(self, server: AgentSlot) -> None:
-        # A slot of a shared agent is closed by its place, which must know how that went.
+        # A slot of a shared agent is closed by its host, which must know the result.
         if server.exclusive:
             await server.aclose()
 
@@ -244,5 +244,5 @@ async def _about(path: str, work: Awaitable[T]) -> T:
     try:
         return await work
     except OSError as error:
-        # The path as it was asked for; the constructor picks the class that belongs to the number.
+        # The caller's path; the constructor picks the subclass for the number.
         raise OSError(error.errno, error.strerror, path) from None

@@ -1,4 +1,4 @@
-"""What every sandbox of an `AgentBackend` has, whoever serves it: its life, from the start to the close."""
+"""The life cycle of every sandbox of an `AgentBackend`, from start to close, served by an agent or by a shell."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Server = TypeVar("Server", AgentSlot, ShellClient)
 
 
 class SandboxParts(TypedDict, Generic[Server]):
-    """What a sandbox is put together from."""
+    """The parts of a sandbox."""
 
     sandbox_id: str
     host: SandboxHost
     spec: SandboxSpec
     provenance: Mapping[str, Any]
-    """What is recorded with the rollout and known before it is started."""
+    """The part of the record that is known before the start."""
     connect: Callable[[Server | None], Awaitable[Server]]
-    """Starts what serves it, in place of a previous one."""
+    """Starts its server (an agent's slot or a shell), given the previous one."""
     release: Callable[[Sandbox], Awaitable[None]]
-    """Removes its place, and then its lease."""
+    """Removes its host, and then its lease."""
 
 
 class BackendSandbox(Sandbox, Generic[Server]):
-    """A sandbox that `AgentBackend.open` returns. Subclasses say how commands and files get to what serves it."""
+    """A sandbox returned by `AgentBackend.open`. Subclasses send commands and file calls to its server."""
 
     def __init__(self, **parts: Unpack[SandboxParts[Server]]) -> None:
         self._id = parts["sandbox_id"]
@@ -60,7 +60,7 @@ class BackendSandbox(Sandbox, Generic[Server]):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What is recorded with the rollout."""
+        """The record for the rollout."""
         return self._with_limits(self._provenance)
 
     def _with_limits(self, known: dict[str, Any]) -> dict[str, Any]:
@@ -71,16 +71,16 @@ class BackendSandbox(Sandbox, Generic[Server]):
 
     @property
     def host(self) -> SandboxHost:
-        """The place it is in."""
+        """Its host."""
         return self._host
 
     @property
     def process_bound(self) -> str | None:
-        """What keeps its processes few, and how many they may be; None if nobody was asked."""
+        """How its processes are bounded, and to how many; None if they are not."""
         return None if self._server is None else self._server.process_bound
 
     def _require_server(self) -> Server:
-        """Return what serves it; another one after every renewal.
+        """Return its server, which is a new one after every renewal.
 
         Raises:
             SandboxLostError: The sandbox is closed.
@@ -90,15 +90,15 @@ class BackendSandbox(Sandbox, Generic[Server]):
         return self._server
 
     async def start(self) -> None:
-        """Start what serves it; called once by the backend."""
+        """Start its server; called once by the backend."""
         self._server = await self._connect(None)
 
     async def renew(self) -> None:
-        """Kill every process of the sandbox and start what serves it anew; files stay, session state does not."""
+        """Kill every process of the sandbox and start a new server; files stay, session state does not."""
         await self._renew("it is being renewed")
 
     async def _renew(self, reason: str) -> None:
-        # What is being asked, or waits for its turn, fails now.
+        # Requests in flight or waiting for their turn fail now.
         self._require_server().suspend(reason)
         async with self._turn:
             await run_uncancelled(self._restart(self._require_server()))
@@ -107,7 +107,7 @@ class BackendSandbox(Sandbox, Generic[Server]):
         self._server = await self._connect(server)
 
     async def freeze(self) -> None:
-        """Make the workspace read-only, as `renew` does for everything else: what runs ends.
+        """Make the workspace read-only; ends all processes, as `renew` does.
 
         Raises:
             SandboxRefusedError: Nothing here can make it read-only.
@@ -117,7 +117,7 @@ class BackendSandbox(Sandbox, Generic[Server]):
         except SandboxRefusedError:
             raise
         except BackendError as error:
-            # One that is full may have no room for whoever makes it read-only; only what serves it runs then.
+            # A full sandbox may have no room for the process that does it; after a renewal only the server runs.
             _logger.info("sandbox %s is renewed before it is made read-only: %s", self._id, error)
             await self.renew()
             await self._host.freeze()
@@ -141,7 +141,7 @@ class BackendSandbox(Sandbox, Generic[Server]):
                 await self._release(self)
 
     async def _end(self, server: Server) -> None:
-        """End what serves it, and everything it started."""
+        """End its server, and everything that it started."""
         await server.aclose()
 
     async def __aenter__(self) -> Self:

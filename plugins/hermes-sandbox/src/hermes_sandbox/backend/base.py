@@ -1,4 +1,4 @@
-"""The base class of backends: everything but the isolation itself."""
+"""The base class of backends: everything except the isolation itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.backend_sandbox import BackendSandbox
 from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.backend.hosts.recycled_host import RecycledHost
-from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHostPool
+from hermes_sandbox.backend.hosts.shared_hosts import HostPool, SharedHostPool
 from hermes_sandbox.backend.options import ENVIRONMENT, PROCESSES, ROOT, UNBOUNDED
 from hermes_sandbox.backend.shell_opening import shell_sandbox
 from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 Recycled = TypeVar("Recycled", bound=RecycledHost)
 _log = logging.getLogger(__name__)
-_UNBOUNDED_HINT: Final = "Run as another user than root, or where control groups with the controller pids can be made"
+_UNBOUNDED_HINT: Final = "Run as a user other than root, or where control groups with the controller pids can be made"
 _PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"
 
 
 class _LeftToItsLease(asyncio.CancelledError):
-    """Cancelled, and what had been made by then cannot be removed: its lease stays, so that `sandboxes gc` does."""
+    """Cancelled, but what was made cannot be removed: its lease stays, for `sandboxes gc`."""
 
 
 class AgentBackend(ABC):
@@ -57,15 +57,15 @@ class AgentBackend(ABC):
 
     declaration: ClassVar[BackendSpec]
     setup_timeout: float = 30.0
-    """Seconds until a started agent must have answered."""
+    """Seconds in which a started agent must answer."""
     patience: float = 20.0
-    """Seconds of silence after which an agent that was asked something counts as lost."""
+    """Seconds of silence during a request after which an agent counts as lost."""
 
     concurrent_starts: int = 16
-    """How many agents may be starting at once; more would only make each of them late."""
+    """Agents that may be starting at once; more would only make each of them late."""
 
     pids: int = PROCESSES
-    """Processes and threads of a sandbox whose task names no number."""
+    """Limit of processes and threads of a sandbox whose task names none."""
 
     def __init__(self, options: AgentOptions | None = None) -> None:
         if options is not None:
@@ -73,11 +73,11 @@ class AgentBackend(ABC):
             self.concurrent_starts = options.concurrent_starts
             self.pids = options.pids
         self.starts = asyncio.Semaphore(self.concurrent_starts)
-        """A turn to start something; a subclass whose `create` is work for an engine takes one too."""
+        """Bounds concurrent starts; a subclass whose `create` is work for an engine acquires it too."""
         self.resolve: Resolve = resolve_name
-        """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
-        self.places: Places = SharedHostPool()
-        """Where sandboxes that share a place get their seat; replaced by a slot pool before the first one is opened."""
+        """Resolves the host names that a sandbox with an allowlist requests."""
+        self.host_pool: HostPool = SharedHostPool()
+        """Gives sandboxes their seats in shared hosts; a slot pool may replace it before the first one is opened."""
         self._leases: LeaseStore = FileLeaseStore()
         self._open: dict[str, BackendSandbox[Any]] = {}
         self._said_unbounded = False
@@ -86,16 +86,16 @@ class AgentBackend(ABC):
 
     @property
     def leases(self) -> LeaseStore:
-        """Where the leases of its sandboxes are written: files in the user's state directory, if nothing else."""
+        """Where the leases of its sandboxes are written: by default files in the user's state directory."""
         return self._leases
 
     def lease_with(self, store: LeaseStore) -> None:
-        """Write leases there from now on; the members of a pool write theirs where the pool does."""
+        """Write leases to `leases` from now on; a pool's members write theirs where the pool does."""
         self._leases = store
 
     @property
     def lease_dir(self) -> Path | None:
-        """Directory of the leases; None for the user's own, and where leases are no files."""
+        """Directory of the leases; None for the user's own, and if leases are not files."""
         return self._leases.directory if isinstance(self._leases, FileLeaseStore) else None
 
     @lease_dir.setter
@@ -104,49 +104,49 @@ class AgentBackend(ABC):
 
     @abstractmethod
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Make the place, named so that `sandbox_id` finds it again. Not interrupted by cancellation.
+        """Make the host, marked so that `sandbox_id` finds it again. Not interrupted by cancellation.
 
-        What an exception interrupts, `create` removes itself. For what `shares` says yes to, it makes nothing, and may
+        On an exception, `create` removes what it made. If `shares` is true for the spec, it makes nothing, and may
         be called more than once and cancelled, see `PoolableBackend`.
         """
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Tell whether sandboxes of this kind are slots of shared places, so that a slot pool can bound them."""
+        """Tell whether sandboxes of this kind are slots of shared hosts, so that a slot pool can bound them."""
         del spec
         return False
 
     def has_queue(self, spec: SandboxSpec) -> bool:
-        """Tell whether those who open such sandboxes wait for a slot, and so take no turn to start one meanwhile."""
+        """Tell whether opening such a sandbox waits for a slot, and so must hold no start slot meanwhile."""
         return self.shares(self.with_level(spec))
 
     def capacity(self, spec: SandboxSpec) -> int | None:
-        """Return how many slots its places come to, once the first one was asked for; None where nothing is shared."""
-        return self.places.capacity if self.shares(self.with_level(spec)) else None
+        """Return the number of slots of all its hosts, known after the first request; None if nothing is shared."""
+        return self.host_pool.capacity if self.shares(self.with_level(spec)) else None
 
     def has_user(self, spec: SandboxSpec) -> bool:
-        """Tell whether commands can be the named user's; if nothing else, root's where they are in any case."""
+        """Tell whether commands can run as the named user; by default only as root, if they run as root anyway."""
         return spec.user in ROOT and isinstance(self, RootBackend) and self.commands_are_root(spec)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Return what `reclaim` needs to find the place, known before it exists; written to the lease."""
+        """Return what `reclaim` needs to find the host, known before it exists; written to the lease."""
         del spec
         return {"sandbox_id": sandbox_id}
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Remove the place that a killed process left behind; nothing to remove is success."""
+        """Remove the host that a killed process left behind; nothing to remove is success."""
         raise BackendError(f"backend {self.declaration.name!r} cannot reclaim {dict(handle)}; remove it by hand")
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find what dead owners left by the marks it carries itself, lease or not; remove it, and return the ids."""
+        """Find sandboxes of dead owners by their marks, leased or not; remove them, and return their ids."""
         del remove
         return []
 
     async def probe(self, spec: SandboxSpec) -> None:
-        """Try what `spec` needs, once a run; raise `SandboxRefusedError` or `BackendError` when it does not work."""
+        """Try what `spec` needs, once a run; raise `SandboxRefusedError` or `BackendError` if it does not work."""
         del spec
 
     def refuse(self, spec: SandboxSpec) -> None:
-        """Raise `SandboxRefusedError` for the first thing in `spec` that this backend does not declare."""
+        """Raise `SandboxRefusedError` for the first requirement of `spec` that this backend does not declare."""
         known = self.declaration
         if spec.isolation not in known.isolation:
             raise self._refusal(f"isolation {spec.isolation!r}", f"--isolation {' or '.join(known.isolation)}")
@@ -163,7 +163,7 @@ class AgentBackend(ABC):
         if spec.user is not None and not self.has_user(spec):
             raise self._refusal(f"user {spec.user!r}", "leave user out, or choose a backend that has users: docker")
         if spec.pids is not None and spec.pids <= 0:
-            raise SandboxRefusedError(f"the limit pids must be greater than 0, found {spec.pids}")
+            raise SandboxRefusedError(f"limit pids: expected a number above 0, got {spec.pids}")
         refuse_hosts(spec)
         check_variables(spec.env)
 
@@ -171,13 +171,13 @@ class AgentBackend(ABC):
         return SandboxRefusedError(f"backend {self.declaration.name!r} cannot enforce {wanted}", hint=hint)
 
     def with_level(self, spec: SandboxSpec) -> SandboxSpec:
-        """Return the spec with a level, where it leaves that to the backend."""
+        """Return the spec with a level, if it leaves that to the backend."""
         if spec.isolation is not None:
             return spec
         return dataclasses.replace(spec, isolation=cast("IsolationLevel", self.declaration.isolation[0]))
 
     async def check(self, spec: SandboxSpec) -> None:
-        """Raise unless `spec` can be had here, by trying."""
+        """Raise unless a sandbox of `spec` works here, by trying one."""
         await self._wishes.grant(self.with_level(spec), self._check)
 
     async def _check(self, spec: SandboxSpec) -> None:
@@ -185,14 +185,14 @@ class AgentBackend(ABC):
         await self.probe(spec)
 
     async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
-        """Get what must be there before the lease is written, an allocation, say; returns the spec that then holds.
+        """Provide what must exist before the lease is written, such as an allocation; returns the spec to use then.
 
-        Called before every sandbox, by `open` and by a pool that this backend is a member of. May be cancelled.
+        Called before every sandbox, by `open` and by a pool with this backend as a member. May be cancelled.
         """
         return spec
 
     async def open(self, spec: SandboxSpec) -> BackendSandbox[Any]:
-        """Create a sandbox; when cancelled or failing, nothing is left behind."""
+        """Create a sandbox; leave nothing behind when cancelled or failing."""
         return await self._wishes.grant(self.with_level(spec), self._open_as_is)
 
     async def _open_as_is(self, spec: SandboxSpec) -> BackendSandbox[Any]:
@@ -213,7 +213,7 @@ class AgentBackend(ABC):
             await opening.result().aclose()
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
-        """Take a lease, create the place and start the agent in it; a pool chooses the member here."""
+        """Take a lease, create the host and start the agent in it; a pool chooses the member here."""
         leases = self._leases
         try:
             await leases.take(self.lease_terms(spec, sandbox_id))
@@ -260,12 +260,12 @@ class AgentBackend(ABC):
         return sandbox
 
     def process_limit(self, spec: SandboxSpec, sandbox_id: str) -> int:
-        """Return how many processes and threads a sandbox may have: the task's number, or the backend's."""
+        """Return the limit of processes and threads of a sandbox: the task's, or the backend's."""
         del sandbox_id
         return spec.pids or self.pids
 
     def _require_bound(self, spec: SandboxSpec, found: str | None, hint: str = _UNBOUNDED_HINT) -> None:
-        """Refuse a sandbox whose processes nothing bounds, where its task asks for that; else say so, once."""
+        """Refuse a sandbox with unbounded processes if its task asks for a bound; otherwise log that, once."""
         if found is None or not found.startswith(UNBOUNDED):
             return
         why = found.removeprefix(UNBOUNDED)
@@ -284,7 +284,7 @@ class AgentBackend(ABC):
             )
 
     def _tell_lacks(self, spec: SandboxSpec, host: SandboxHost) -> None:
-        """Say, once for each word, what sandboxes of this kind do not have for themselves."""
+        """Log, once for each word, what sandboxes of this kind share with others."""
         others = " or ".join(level for level in self.declaration.isolation if level != spec.isolation)
         for word, why in host.lacks.items():
             if word not in self._said_lacks:
@@ -293,7 +293,7 @@ class AgentBackend(ABC):
                 _log.warning(text, self.declaration.name, word, spec.isolation, why, others)
 
     def lease_terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
-        """Return what is written to the lease of a sandbox before it is made."""
+        """Return the terms that are written to the lease of a sandbox before it is made."""
         return LeaseTerms(
             sandbox_id=sandbox_id,
             backend=self.declaration.name,
@@ -304,11 +304,11 @@ class AgentBackend(ABC):
         )
 
     def lease_for(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
-        """Return what marks a place as this process's, where the place can carry a mark."""
+        """Return the marks by which a host is known to belong to this process, if it can carry marks."""
         return Lease.of_terms(self.lease_terms(spec, sandbox_id))
 
     async def make_shared_host(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Recycled]]) -> Recycled:
-        """Make a place for many slots, by an id, with a lease of its own: there before the slots, and after them."""
+        """Make a host for many slots, by an id, with its own lease, which is there before the slots and after them."""
         leases = self._leases
         place_id = uuid.uuid4().hex[:16]
         await leases.take(self.lease_terms(spec, place_id))
@@ -328,7 +328,7 @@ class AgentBackend(ABC):
             try:
                 await run_uncancelled(_destroy_when_made(creation))
             except BaseException as error:
-                # Whatever it was, the place may still be there; cancelled once more, it comes as the cause of that.
+                # Whatever it was, the host may still exist; a second cancellation gets the error as its cause.
                 why = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
                 if why is None:
                     raise
@@ -339,7 +339,7 @@ class AgentBackend(ABC):
     def slot_request(
         self, spec: SandboxSpec, sandbox_id: str, environment: Mapping[str, str] = ENVIRONMENT
     ) -> SlotRequest:
-        """Return what a sandbox asks of its agent."""
+        """Return what a sandbox requires of its agent."""
         return SlotRequest(
             spec=spec,
             sandbox_id=sandbox_id,
@@ -359,7 +359,7 @@ class AgentBackend(ABC):
             if egress is not None:
                 await egress.aclose()
             try:
-                # Not within a turn: those who wait for a slot would keep those who have one from being renewed.
+                # Not while holding a start slot: waiting sandboxes would block renewals of those that have a slot.
                 if previous is None:
                     await host.admit(request)
                 async with self.starts:
@@ -391,21 +391,21 @@ class AgentBackend(ABC):
         return shell_sandbox(request, host, why=why, provenance=provenance, release=self.make_release(host, leases))
 
     def make_release(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
-        """Return what ends a sandbox that is closed: its processes, its place, and last its lease."""
+        """Return the function that ends a closed sandbox: its processes, its host, and last its lease."""
 
         async def leave(sandbox: Sandbox) -> None:
             try:
                 await host.stop_all()
             finally:
                 await host.destroy()
-            # The lease goes last, and stays when something failed: `sandboxes gc` then knows of it.
+            # The lease is removed last, and stays if something failed, for `sandboxes gc`.
             await leases.give_up(sandbox.id)
             self._open.pop(sandbox.id, None)
 
         return leave
 
     def sandbox_provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
-        """Return what is recorded with the rollout: backend, levels, limits, and what the host adds."""
+        """Return the record for the rollout: backend, levels, limits, and the host's additions."""
         found = dict(host.provenance)
         if omitted := self._wishes.omissions(spec):
             found["limits"] = {**found.get("limits", {}), **omitted}
@@ -413,7 +413,7 @@ class AgentBackend(ABC):
             "backend": self.declaration.name,
             "isolation": spec.isolation,
             "network": spec.network,
-            # Where they cannot be held to these, no sandbox is opened.
+            # If these cannot be enforced, no sandbox is opened.
             **({} if spec.network == "full" else {"socket_families": list(FAMILIES)}),
             "sandbox_id": sandbox_id,
             **({"lacks": dict(host.lacks)} if host.lacks else {}),
@@ -421,13 +421,13 @@ class AgentBackend(ABC):
         }
 
     async def aclose(self) -> None:
-        """Close every sandbox that is still open, then the places that they shared."""
-        # Who waits is refused first: what closing gives back would let him in.
-        with self.places.refuse_all():
+        """Close every open sandbox, then their shared hosts."""
+        # Reject waiters first; otherwise the slots freed by closing would admit them.
+        with self.host_pool.refuse_all():
             results = await asyncio.gather(
                 *(sandbox.aclose() for sandbox in list(self._open.values())), return_exceptions=True
             )
-            await self.places.aclose()
+            await self.host_pool.aclose()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -436,7 +436,7 @@ class AgentBackend(ABC):
 async def _destroy_when_made(creation: asyncio.Task[SandboxHost]) -> None:
     try:
         host = await creation
-    except Exception:  # noqa: BLE001 - its own failure: then there is nothing to destroy
+    except Exception:  # noqa: BLE001 - the failed start itself: then there is nothing to destroy
         return
     try:
         await host.stop_all()

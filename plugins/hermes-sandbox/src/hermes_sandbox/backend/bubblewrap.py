@@ -31,7 +31,7 @@ _ETC_NETWORK: Final = ("hosts", "resolv.conf")
 
 
 def version() -> str:
-    """Ask the program what it is; blocks, and gives an empty text when it cannot be run."""
+    """Return the program's version; blocks, and returns "" if it cannot be run."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True, timeout=10)
         return done.stdout.strip()
@@ -40,13 +40,13 @@ def version() -> str:
 
 @cache
 def counts_apart() -> bool:
-    """Tell whether this kernel counts what a user has in each user namespace by itself, as Linux 5.14 and newer do."""
+    """Tell whether this kernel counts a user's processes per user namespace, as Linux 5.14 and newer do."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
 
 
 def advice(said: str) -> str:
-    """Return what to do where it does not start, by what it said."""
+    """Return what to do if bubblewrap does not start, by its message."""
     if "Can't find source path" in said or "Can't bind mount" in said:
         return "set the backend's option root_dir to a directory that every user may enter, such as /var/tmp"
     if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
@@ -71,7 +71,7 @@ def _system(python: str) -> Iterator[str]:
 
 
 def configuration(root: str, *, network: bool) -> Iterator[str]:
-    """Yield the arguments that show of /etc what programs need, with the accounts of `root`."""
+    """Yield the arguments that show the needed files of /etc, with the accounts of `root`."""
     for name in _ETC + (_ETC_NETWORK if network else ()):
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     for name in ("passwd", "group"):
@@ -79,7 +79,7 @@ def configuration(root: str, *, network: bool) -> Iterator[str]:
 
 
 def write_accounts(root: Path, uid: int, gid: int) -> None:
-    """Write the user and group files that the sandbox sees: one account and nobody."""
+    """Write the user and group files for the sandbox: one account and `nobody`."""
     lines = [f"sandbox:x:{uid}:{gid}::{HOME}:/bin/bash"]
     if uid != 65534:
         lines.append("nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin")
@@ -109,11 +109,11 @@ def command_line(
     scratch_limit: int | None = None,
     read_only_root: bool = False,
 ) -> list[str]:
-    """Return the argv that runs `program` in namespaces of its own, with the directories of `root` as its own.
+    """Return the argv that runs `program` in new namespaces, with the directories of `root`.
 
-    `scratch_limit` bounds, in bytes, each of the other places that can be written to: the root with /etc and /run, a
-    file system in memory too, /dev/shm, and the agent's own. Nothing inside can write to the first when there is a
-    `read_only_root`, nor to the workspace when it is `frozen`.
+    `scratch_limit` bounds, in bytes, each of the other writable places: the root with /etc and /run, a
+    file system in memory too, /dev/shm, and the agent's own. With a `read_only_root`, nothing inside can write to the
+    first, and if it is `frozen`, nothing can write to the workspace.
     """
     return [
         "bwrap",

@@ -1,4 +1,4 @@
-"""What a run's config says to any backend about the agents in its sandboxes, and the types of such options."""
+"""The options of all backends that start agents in hosts of their own, and the types of such options."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 def _numeric_user(value: str) -> str:
     parts = value.split(":")
     if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
-        raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
+        raise ValueError(f"user: expected a numeric UID or UID:GID, or root, got {value!r}")
     return "root" if int(parts[0] if value != "root" else 0) == 0 else value
 
 
 def _absolute(value: str) -> str:
     if not value.startswith("/") or not value.rstrip("/"):
-        raise ValueError(f"a workspace is an absolute path inside and not / itself, found {value!r}")
+        raise ValueError(f"workspace: expected an absolute path inside, and not / itself, got {value!r}")
     return value
 
 
@@ -25,7 +25,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
     "SHELL": "/bin/bash",
-    # Nothing may wait for a person: no prompt, no pager, no editor.
+    # Nothing may wait for input of a person: no prompt, no pager, no editor.
     "TERM": "dumb",
     "PAGER": "cat",
     "GIT_PAGER": "cat",
@@ -36,14 +36,14 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
-"""What every command finds in its environment, whatever the backend."""
+"""The environment variables of every command, whatever the backend."""
 ROOT: Final = ("root", "0", "0:0", "root:root")
-"""How root is called where a user is named."""
+"""Names of root as a user."""
 PROCESSES: Final = 1024
-"""Processes and threads of a sandbox where neither the options nor the task name a number: `make -j`, a JVM and a
-browser have room, and as many shells are killed in a fraction of a second."""
+"""Default limit of processes and threads of a sandbox: `make -j`, a JVM and a
+browser have room, and this many shells can be killed in a fraction of a second."""
 UNBOUNDED: Final = "none: "
-"""What a sandbox's own words for the bound on its processes begin with, where it has none; the reason follows."""
+"""Prefix of a sandbox's text about the bound of its processes if there is none; the reason follows."""
 Processes = Annotated[int, Field(gt=8)]
 Seconds = Annotated[float, Field(gt=0)]
 CommandUser = Annotated[str, AfterValidator(_numeric_user)]
@@ -53,7 +53,7 @@ InsidePath = Annotated[str, AfterValidator(_absolute)]
 
 
 class AgentOptions(BaseModel):
-    """Options of every backend that starts an agent in places of its own; a backend adds those of its engine."""
+    """Options of every backend that starts an agent in hosts of its own; a backend adds those of its engine."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,13 +62,13 @@ class AgentOptions(BaseModel):
     bash: str = "/bin/bash"
     """Bash 4.4 or newer inside the image."""
     setup_timeout: Seconds = 30.0
-    """Seconds until a started agent must have answered."""
+    """Seconds in which a started agent must answer."""
     patience: Seconds = 20.0
-    """Seconds of silence after which an agent that was asked something counts as lost."""
+    """Seconds of silence during a request after which an agent counts as lost."""
     concurrent_starts: int = Field(default=16, ge=1)
-    """Places that may be starting at once."""
+    """Hosts that may be starting at once."""
     pids: Processes = PROCESSES
-    """Processes and threads of a sandbox or slot where its task names no number."""
+    """Limit of processes and threads of a sandbox or slot whose task names none."""
 
 
 def parse_identity(user: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Trying what a backend declares: each level, network and limit in a sandbox of its own, proved by a command."""
+"""Tries what a backend declares: each level, network and limit in a sandbox of its own, proved by a command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _MEGABYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of one thing that a backend declares.
+    """The result of trying one thing that a backend declares.
 
-    `isolation` is the level, "" for what is found of the backend as a whole; `feature` is "isolation" for the level
-    itself. `works` is None where it was not tried, and `detail` says why. `hint` is what to type next. `processes` is
-    what bounds them in a sandbox that asks for no limit, in its own words ("1024, by cgroup v1", "none: ..."), of a
-    level that works.
+    `isolation` is the level, "" for the backend as a whole; `feature` is "isolation" for the level itself. `works` is
+    None if it was not tried, and `detail` says why. `hint` is what to type next. `processes` says, for a level that
+    works, how processes are bounded in a sandbox without a limit ("1024, by cgroup v1", "none: ...").
     """
 
     backend: str
@@ -38,18 +37,18 @@ class Finding:
     hint: str | None = None
     processes: str | None = None
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """What sandboxes of a level that works say that they have not for themselves, and why."""
+    """What sandboxes of a working level share with others, and why."""
 
     @property
     def place(self) -> str:
-        """What it is about: a level, or something at a level; "" for the backend as a whole."""
+        """Its subject: a level, or a feature at a level; "" for the backend as a whole."""
         if self.feature == "isolation":
             return self.isolation
         return f"{self.feature} at {self.isolation}" if self.isolation else self.feature
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether the sandbox says that nothing bounds its processes."""
+        """Whether the sandbox reports that its processes are not bounded."""
         return self.processes is not None and self.processes.startswith(UNBOUNDED)
 
 
@@ -69,7 +68,7 @@ _LIMITS: Final = {
         "head -c 300M /dev/zero | tail -c 300M | wc -c",
         lambda result: b"%d" % (300 * _MEGABYTE) not in result.stdout,
     ),
-    # bash waits longer and longer for a process to be allowed; that it waits at all is the proof.
+    # bash waits ever longer for a process to be allowed; that it waits at all is the proof.
     "pids": _Trial(
         "pids",
         {"pids": 32},
@@ -112,14 +111,14 @@ def _trials(declared: BackendSpec) -> Iterator[_Trial]:
 
 
 async def probe_backend(backend: TerminalBackend, declared: BackendSpec, *, in_detail: bool = False) -> list[Finding]:
-    """Try to run a command at every level that a backend declares, after the check that begins a run.
+    """Run a command at every level that a backend declares, after the check as at the start of a run.
 
-    An engine elsewhere that fails at one level, and does not refuse it, is not asked again; an answer can take long.
+    After a remote engine fails at one level, instead of refusing it, it is not tried again; an answer can take long.
 
     Args:
-        backend: What is tried, one thing after the other.
-        declared: What it declares.
-        in_detail: Whether every network and limit is tried as well, at each level that works.
+        backend: The backend to try.
+        declared: Its declaration.
+        in_detail: Whether to try every network and limit too, at each level that works.
     """
     findings: list[Finding] = []
     for number, level in enumerate(declared.isolation, start=1):
@@ -143,15 +142,15 @@ async def _attempt(
 
     try:
         async with asyncio.timeout(_PATIENCE):
-            if check:  # its words are those that a run would stop with
+            if check:  # a run would stop with the same message
                 await guard_plugin_call(backend.check(spec))
             result, provenance = await guard_plugin_call(_try(backend, spec, trial))
     except TimeoutError as error:
         return report(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
-    except Exception as error:  # noqa: BLE001 - the plugin boundary: what a backend raises is what is found of it
+    except Exception as error:  # noqa: BLE001 - the plugin boundary: what a backend raises is the finding
         return report(works=False, **words_of(error)), error
     if not trial.holds(result):
-        return report(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
+        return report(works=False, detail=f"it has no effect: {result.output.strip()[-200:] or result.exit_code}"), None
     works = report(works=True, detail=_how(provenance, trial.feature))
     if trial.feature == "isolation":
         lacks = dict(provenance.get("lacks") or {})
@@ -160,7 +159,7 @@ async def _attempt(
 
 
 def words_of(error: Exception) -> dict[str, Any]:
-    """Return what a finding says of an error: its `detail`, and a `hint` where there is one."""
+    """Return a finding's fields for an error: its `detail`, and a `hint` if there is one."""
     if isinstance(error, HermesError):
         return {"detail": error.message, "hint": error.hint}
     return {"detail": f"{type(error).__name__}: {error} ({error_location(error)})"}
@@ -175,6 +174,6 @@ async def _try(backend: TerminalBackend, spec: SandboxSpec, trial: _Trial) -> tu
 def _how(provenance: Mapping[str, Any], feature: str) -> str:
     if feature.startswith("network "):
         families = provenance.get("socket_families")
-        return f"sockets: {', '.join(families)}" if isinstance(families, list) else "nothing is said of sockets"
+        return f"sockets: {', '.join(families)}" if isinstance(families, list) else "nothing is reported about sockets"
     limits = provenance.get("limits")
     return str(limits.get(feature, "")) if isinstance(limits, Mapping) else ""

@@ -1,4 +1,4 @@
-"""Removing sandboxes from outside, by their leases: what dead owners left, and what somebody wants gone."""
+"""Removes sandboxes from outside, by their leases: those of dead owners, and those that a user names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 8
 _LEASING: Final = ("lease_with", "reclaim", "sweep")
-"""The methods that a backend which keeps leases has besides."""
+"""The additional methods of a backend with leases."""
 
 
 class SandboxReclaimer:
     """Removes sandboxes of any installed backend.
 
-    Several may work on one book at the same time: each lease is handled by one of them. `options` are what the caller
-    adds to the options in the leases of a backend, by its name, such as the secrets that are never written down.
+    Several may work on one book at the same time: each lease is handled by one of them. The caller adds `options`
+    to those in the leases of a backend, by its name, such as secrets, which are never written.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SandboxReclaimer:
     async def collect(
         self, *, backends: Iterable[str] = ("local",), leases: Iterable[Lease] | None = None
     ) -> Collected:
-        """Remove what dead owners left: what `leases` name, all theirs if None, and what `backends` find themselves."""
+        """Remove sandboxes of dead owners: those of `leases`, all if None, and those that `backends` find by marks."""
         problems: list[str] = []
         if leases is None:
             leases, problems = self._book.dead()
@@ -50,7 +50,7 @@ class SandboxReclaimer:
         return done
 
     async def remove(self, leases: Iterable[Lease]) -> Collected:
-        """Remove sandboxes, whoever owns them; one that another process is removing right now is left to it."""
+        """Remove sandboxes, whoever owns them; skip those that another process is removing now."""
         done = Collected()
         room = asyncio.Semaphore(_AT_ONCE)
 
@@ -60,14 +60,14 @@ class SandboxReclaimer:
                     with self._book.claim(lease.sandbox_id) as claimed:
                         if claimed:
                             await self._remove(lease, done)
-                except OSError as error:  # one lease that cannot be opened must not keep the others
+                except OSError as error:  # one lease that cannot be opened must not block the others
                     done.failed[lease.sandbox_id] = f"its lease cannot be opened: {error.strerror}"
 
         await asyncio.gather(*map(remove, leases))
         return done
 
     async def find_abandoned(self, backends: Iterable[str]) -> tuple[list[dict[str, str]], list[str]]:
-        """List what dead owners left and no lease names any more, and why a backend could not be asked."""
+        """List sandboxes of dead owners without a lease, and why a backend could not be asked."""
         known = {lease.sandbox_id for lease in self._book.read()[0]}
         found, problems = [], []
         for name in backends:
@@ -95,7 +95,7 @@ class SandboxReclaimer:
             done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _explain(error, lease))
         except KeyError as error:
             done.failed[lease.sandbox_id] = f"its lease is damaged: the handle lacks {error}"
-        except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does keeps no other from it
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: one backend's error must not stop the others
             done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _defect(lease.backend, error))
         else:
             self._book.remove(lease.sandbox_id)
@@ -112,7 +112,7 @@ class SandboxReclaimer:
     async def _ask(self, name: str, *, remove: bool) -> list[str]:
         backend = self._make(name, {})
         try:
-            # A factory does not tell what it builds: what keeps no leases has left nothing that could be found.
+            # A factory does not tell what it builds: a backend without leases has left nothing that could be found.
             return await guard_plugin_call(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
         finally:
             await guard_plugin_call(backend.aclose())
@@ -125,28 +125,28 @@ class SandboxReclaimer:
 
 
 def keeps_leases(registry: Registry, name: str) -> bool:
-    """Tell whether a backend keeps leases, without building it; True where that does not tell."""
+    """Tell whether a backend keeps leases, without building it; True if that is unknown."""
     try:
         target = registry.load("backend", name)
     except HermesError:
-        return True  # what is wrong with it is told when it is asked
+        return True  # its error is reported when it is asked
     wanted = (getattr(target, method, None) for method in _LEASING)
     return not isinstance(target, type) or all(map(callable, wanted))
 
 
 def _require_leases(backend: object, name: str) -> None:
     if not isinstance(backend, LeasingBackend):
-        raise BackendError(f"backend {name!r} keeps no leases, and cannot remove what is left")
+        raise BackendError(f"backend {name!r} keeps no leases, and cannot remove leftovers")
 
 
 def _require_reach(declared: BackendSpec, lease: Lease) -> None:
     if lease.owner() != "elsewhere" or declared.is_remote or declared.images:
         return
     if lease.is_overdue and lease.node == MachineIdentity.now().node:
-        return  # nobody moves its deadline any more: this machine has been started again, and nothing proves that
+        return  # its deadline is not moved any more: this machine was restarted, and nothing proves that
     raise BackendError(
-        f"it belongs to process {lease.owner_pid} of machine {lease.node}, in another place than this process",
-        hint="call hermes-core there; if it is this machine, which was started again since, wait for its deadline",
+        f"it belongs to process {lease.owner_pid} of machine {lease.node}, not of this machine, boot or namespace",
+        hint="call hermes-core there; if this machine was restarted since, wait for its deadline",
     )
 
 

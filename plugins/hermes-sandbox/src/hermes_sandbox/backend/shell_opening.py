@@ -1,4 +1,4 @@
-"""Putting a sandbox together that a shell serves."""
+"""Builds a sandbox that is served by a shell."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def shell_sandbox(
     provenance: Mapping[str, Any],
     release: Callable[[Sandbox], Awaitable[None]],
 ) -> ShellSandbox:
-    """Return a sandbox, not started yet, whose shell is told what an agent would be.
+    """Return a sandbox, not started yet, whose shell gets the same settings as an agent.
 
     Args:
-        request: What it asks for.
-        host: Where it is.
+        request: The sandbox's requirements.
+        host: Its host.
         why: Why there is no agent, for the record.
-        provenance: What is recorded besides.
-        release: Removes the place.
+        provenance: The other fields of the record.
+        release: Removes the host.
     """
     fields = request.fields(host)
     identity = None if fields["uid"] is None else (fields["uid"], fields["gid"])

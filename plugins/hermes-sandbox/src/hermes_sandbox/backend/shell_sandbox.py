@@ -1,4 +1,4 @@
-"""The sandbox that callers hold where the image has no Python: commands and files, through a POSIX shell."""
+"""A sandbox of an image without Python: commands and files, through a POSIX shell."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hermes_sandbox.protocol.validation import check_path, check_range, check_ti
 _HINT: Final = "install python3 in the image"
 _FILE_SECONDS: Final = 60.0
 _FILE_LIMIT: Final = 8 << 20
-"""Bytes of an answer about files; a listing is one answer."""
+"""Bytes of one answer about files; a listing is one answer."""
 _KNOWN: Final = 64
-"""Executions whose results are kept."""
+"""Executions whose results are remembered."""
 
 
 def refuse_without_agent(spec: SandboxSpec, why: str) -> None:
-    """Raise `SandboxRefusedError` for what a sandbox without an agent cannot be asked for; `why` there is none."""
+    """Raise `SandboxRefusedError` for requirements that need an agent; `why` says why there is none."""
     wanted = (
         "session 'live'" if spec.session == "live" else "network 'allowlist'" if spec.network == "allowlist" else ""
     )
@@ -51,7 +51,7 @@ class ShellSandbox(BackendSandbox[ShellClient]):
 
     @property
     def processes(self) -> Processes:
-        """Refused: there are none without an agent."""
+        """Refused: they need an agent."""
         self._lack("background processes and terminals")
 
     def _lack(self, what: str) -> NoReturn:
@@ -71,8 +71,8 @@ class ShellSandbox(BackendSandbox[ShellClient]):
         """Run a command of the image's sh; commands of one session run one after another.
 
         Raises:
-            ValueError: The command, its input or its variables cannot be given to a process, or the timeout is none.
-            SandboxLostError: The shell went away.
+            ValueError: The command, its input, its variables or the timeout are not valid.
+            SandboxLostError: The shell was lost.
         """
         text = encode_text(command, "a command")
         given = (stdin.encode() if isinstance(stdin, str) else stdin) or b""
@@ -120,7 +120,7 @@ class ShellSandbox(BackendSandbox[ShellClient]):
             ran, stopped = await shell.run(script, stdin, limit=self._spec.output_limit, deadline=seconds)
         stdout, stderr = _join(ran.out), _join(ran.err)
         if merge_stderr:
-            # Only what could not begin says something there, such as su.
+            # Only a command that could not begin writes there, such as su.
             stdout, stderr = stderr + stdout, b""
         omitted = ran.out.omitted + ran.err.omitted
         return ExecResult(
@@ -146,7 +146,7 @@ class ShellSandbox(BackendSandbox[ShellClient]):
         return await self._files.read(check_path(path), offset, length)
 
     async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
-        """Replace a file's content, all at once, creating parent directories."""
+        """Replace a file's content atomically, creating parent directories."""
         await self._files.write(check_path(path), data.encode() if isinstance(data, str) else data, mode)
 
     async def stat(self, path: str) -> FileStat:
@@ -179,7 +179,7 @@ class ShellSandbox(BackendSandbox[ShellClient]):
         self._lack("archives")
 
     async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
-        """Refused: they would be uploaded."""
+        """Refused: it would need uploads."""
         del source, path, kept
         self._lack("changes of another sandbox, which is judged in this one,")
 
@@ -188,7 +188,7 @@ class ShellSandbox(BackendSandbox[ShellClient]):
         await super()._restart(server)
 
     async def freeze(self) -> None:
-        """Refused: what keeps a workspace from the commands' user is the agent."""
+        """Refused: only an agent can protect a workspace from the commands' user."""
         raise SandboxRefusedError(
             "a workspace without Python in its sandbox cannot be made read-only",
             hint=f"{_HINT}, or verify in a fresh sandbox",
@@ -196,7 +196,7 @@ class ShellSandbox(BackendSandbox[ShellClient]):
 
     async def _close(self) -> None:
         if self._server is not None:
-            # Whoever waits for an answer to a kill, of a shell that gives none, would keep the turn for a minute.
+            # Waiting for a kill's answer from a shell that gives none would hold the turn for a minute.
             self._server.fail("it was closed")
         await super()._close()
 

@@ -156,7 +156,7 @@ class LocalBackend(AgentBackend):
         # Limits other than that of processes apply to the whole agent.
         limits = Limits(enforced={"file_size": "rlimit, per process"} if spec.file_size_mb is not None else {})
         slot = LocalSlot(
-            self.places,
+            self.host_pool,
             partial(self._shared_agent, spec),
             spec=spec,
             limit=self.options.slots_per_agent,

@@ -11,7 +11,7 @@ from typing import Any
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost
-from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost
+from hermes_sandbox.backend.hosts.shared_hosts import HostPool, SharedHost
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories
@@ -40,7 +40,7 @@ class LocalSlot(SharedHost):
 
     def __init__(
         self,
-        agents: Places,
+        pool: HostPool,
         make_host: MakeHost,
         *,
         spec: SandboxSpec,
@@ -51,7 +51,7 @@ class LocalSlot(SharedHost):
         group: Group | None,
     ) -> None:
         # Limits of file sizes apply to the whole agent, so sandboxes that share one must agree on them.
-        super().__init__(agents, spec.file_size_mb, make_host, limit=limit, describe=self._fields_of)
+        super().__init__(pool, spec.file_size_mb, make_host, limit=limit, describe=self._fields_of)
         self.workspace = str(root / "workspace")
         self._spec = spec
         self._root = root

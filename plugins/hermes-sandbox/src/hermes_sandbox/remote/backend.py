@@ -157,7 +157,7 @@ class MachineBackend(AgentBackend):
             handle = await self._locate(handle, provenance)
 
         return SharedSlot(
-            self.places,
+            self.host_pool,
             self._make_place,
             spec=spec,
             limit=self.options.slots_per_agent,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost
-from hermes_sandbox.backend.hosts.shared_hosts import Places, SharedHost
+from hermes_sandbox.backend.hosts.shared_hosts import HostPool, SharedHost
 from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
@@ -23,7 +23,7 @@ class SharedSlot(SharedHost):
 
     def __init__(
         self,
-        agents: Places,
+        pool: HostPool,
         make_host: MakeHost,
         *,
         spec: SandboxSpec,
@@ -35,7 +35,7 @@ class SharedSlot(SharedHost):
     ) -> None:
         # Limits of file sizes apply to the whole agent, so sandboxes that share one must agree on them.
         key = spec.file_size_mb
-        super().__init__(agents, key, make_host, limit=limit, describe=self._fields_of)
+        super().__init__(pool, key, make_host, limit=limit, describe=self._fields_of)
         self.workspace = root
         self.provenance = provenance
         self._spec = spec

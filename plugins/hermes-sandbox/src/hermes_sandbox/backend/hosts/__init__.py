@@ -1,1 +1,1 @@
-"""The places that sandboxes run in: one for each, or one for many, each with a user of its own there."""
+"""The hosts of sandboxes: one for each, or one for many, each of which has its own user there."""

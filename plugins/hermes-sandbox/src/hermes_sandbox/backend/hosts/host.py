@@ -1,4 +1,4 @@
-"""What a backend's author provides: one place to run in, and how to end it."""
+"""The host of a sandbox, as a backend's author implements it: how to start things in it, and how to end it."""
 
 from __future__ import annotations
 
@@ -17,102 +17,102 @@ class SlotReservation(Protocol):
 
     @property
     def number(self) -> int:
-        """Counted from 1 for each place, and never given twice."""
+        """Counted from 1 for each host, and never reused."""
         ...
 
     @property
     def host(self) -> SandboxHost:
-        """The place that it is in."""
+        """Its host."""
         ...
 
     @property
     def client(self) -> AgentClient:
-        """The agent of that place."""
+        """The agent of that host."""
         ...
 
     def spoil(self) -> None:
-        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
+        """Give no further slots in this host: something is left in it that cannot be ended."""
         ...
 
     async def release(self) -> None:
-        """Give it back; what the slot was used for has ended. Safe to call twice."""
+        """Give it back, after everything in the slot has ended. Safe to call twice."""
         ...
 
 
 class SlotOffer(NamedTuple):
-    """Which shared places serve a sandbox: what a slot pool has to know to give it a slot of one."""
+    """The shared hosts that can serve a sandbox: what a slot pool needs to know to give it a slot."""
 
     key: Hashable
-    """What sandboxes in one place must have in common: image, limits, network, …."""
+    """What sandboxes of one host must have in common: image, limits, network, …."""
     make_host: MakeHost
-    """Makes such a place. May be cancelled; what an exception interrupts, it removes itself."""
+    """Makes such a host. May be cancelled; on an exception, it removes what it made."""
     limit: int
-    """How many slots it may have at a time."""
+    """The number of slots that it may have at a time."""
 
 
 class SandboxHost(ABC):
-    """One isolated place. The base class `AgentBackend` builds the whole sandbox on these few methods."""
+    """One isolated host. `AgentBackend` builds the whole sandbox on these few methods."""
 
     workspace: str
     """Absolute path, inside, of the directory the rollout works in."""
     provenance: Mapping[str, Any] = {}
-    """Recorded with the rollout, besides backend, isolation and network."""
+    """Recorded with the rollout, beside backend, isolation and network."""
     environment: Mapping[str, str] = {}
-    """Variables every command gets, over the fixed ones and under those of the spec."""
+    """Variables of every command; they override the fixed ones, and the spec's override them."""
     bash: str = "/bin/bash"
     """Path, inside, of bash 4.4 or newer."""
     state_dir: str | None = None
     """Private directory, inside, for the session's state, which may hold secrets.
 
-    If None, the agent makes one in /tmp, and deletes it; one that is killed cannot. So a place whose /tmp does not end
-    with it names one that does.
+    If None, the agent makes one in /tmp, and deletes it, unless it is killed. So a host whose /tmp does not end
+    with it must name one that does.
     """
 
     mark: str | None = None
-    """What processes inside a shared place carry in their environment, so that they are found; made up if None.
+    """The mark in the environment of processes in a shared host, by which they are found; random if None.
 
-    On a machine that others use, where a killed caller's agent has to be found, it is the place's own id.
+    On a machine that others use, where a killed caller's agent must be found, it is the host's id.
     """
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        """What sandboxes in this place have not for themselves, by the suites' words, and why: recorded, and told once.
+        """What sandboxes in this host share with others, by the suites' words, and why; recorded, and logged once.
 
-        `private_tmp`: what one calls a file in /tmp or /dev/shm is taken for the others.
+        `private_tmp`: a file name in /tmp or /dev/shm that one uses is not free for the others.
         """
         return {}
 
     is_recoverable: bool = False
-    """Whether an agent that was lost may be started again here: files are still there, and nothing that ran is."""
+    """Whether a lost agent may be restarted here: its files are kept, and its processes have all ended."""
 
     without_python: str | None = None
-    """Why a shell serves this place from the start and no agent; None where an agent is tried first."""
+    """Why a shell serves this host from the start instead of an agent; None if an agent is tried first."""
 
     @property
     def serves_plain(self) -> bool:
-        """Whether `start_shell` does what it says."""
+        """Whether `start_shell` is implemented."""
         return False
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return what this place asks of its slot.
+        """Return the host's fields for its slot.
 
         uid and gid of the commands; umask; own_directory: whether the agent makes and deletes the workspace; processes:
-        how many processes and threads the commands may have at a time, in place of what the sandbox asks for, 0 where
-        the place has a bound of its own; shared_user: whether others have this uid, so that theirs are to be left out
-        of account; may_group: whether the agent may make a control group for it, as it does if not told.
+        the limit of processes and threads of the commands, instead of the sandbox's, 0 if
+        the host has its own bound; shared_user: whether others have this uid, so that their processes are not
+        counted; may_group: whether the agent may make a control group for it, which is the default.
         """
         return {}
 
     @property
     def offer(self) -> SlotOffer | None:
-        """Which shared places serve this sandbox; None for a place that it has to itself."""
+        """The shared hosts that can serve this sandbox; None for a host that it has to itself."""
         return None
 
     def occupy(self, seat: SlotReservation) -> None:
-        """Take a slot that a pool has found by `offer`; `admit` then waits for none.
+        """Use a slot that a pool has found by `offer`; `admit` then does not wait for one.
 
         Raises:
-            SandboxRefusedError: This place is not shared.
+            SandboxRefusedError: This host is not shared.
         """
         del seat
         raise SandboxRefusedError(
@@ -120,18 +120,18 @@ class SandboxHost(ABC):
         )
 
     async def admit(self, request: SlotRequest) -> None:
-        """Wait for room, before a turn to start an agent is taken: whoever waits here must hold up nobody else."""
+        """Wait for capacity. Called before the start semaphore is acquired, so that it blocks no other starts."""
         del request
 
-    async def examine(self) -> None:  # noqa: B027 - most places have nothing to look at but their agent
-        """Look at a shared place from outside; asked now and then by a slot pool, besides its agent.
+    async def examine(self) -> None:  # noqa: B027 - most hosts have nothing to check besides their agent
+        """Check a shared host from outside; a slot pool calls this periodically, besides asking its agent.
 
         Raises:
-            BackendError: Nobody new should come here.
+            BackendError: The host should take no new sandboxes.
         """
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Return the slot of the sandbox: of an agent of its own, started again if there is a previous one."""
+        """Return the slot of the sandbox, of its own agent, which is restarted if there is a previous slot."""
         stream = await (self.start_agent() if previous is None else self.restart(previous.client))
         return await request.open_alone(stream, self)
 
@@ -142,10 +142,10 @@ class SandboxHost(ABC):
         return await self.start_agent()
 
     async def start_shell(self) -> AgentStream:
-        """Start a shell inside, with `shell_command`, and return its streams; for places without Python.
+        """Start a shell inside, with `shell_command`, and return its streams; for hosts without Python.
 
         Raises:
-            SandboxRefusedError: This place cannot do that.
+            SandboxRefusedError: This host cannot do that.
         """
         raise SandboxRefusedError(
             f"{type(self).__name__} serves no sandbox without Python", hint="install python3 in the image"
@@ -158,20 +158,20 @@ class SandboxHost(ABC):
         return await self.start_shell()
 
     async def freeze(self) -> None:
-        """Make the workspace read-only for everything that is started from now on.
+        """Make the workspace read-only for everything started from now on.
 
         Raises:
-            SandboxRefusedError: This place cannot do that.
+            SandboxRefusedError: This host cannot do that.
         """
         raise SandboxRefusedError(
             f"{type(self).__name__} cannot make its workspace read-only", hint="verify in a fresh sandbox instead"
         )
 
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
-        """End the processes of one of the users inside, by uid and gid, and make a directory read-only for that user.
+        """End the processes of one user inside, by uid and gid, and make a directory read-only for that user.
 
         Raises:
-            SandboxRefusedError: This place cannot do that.
+            SandboxRefusedError: This host cannot do that.
         """
         del identity
         raise SandboxRefusedError(
@@ -183,17 +183,17 @@ class SandboxHost(ABC):
         """Start a Python inside, with `PYTHON_FLAGS`, and return its streams. Called again after `stop_all`.
 
         Raises:
-            NoPythonError: There is none, and `start_shell` may be called instead.
+            NoPythonError: There is no Python; `start_shell` may be called instead.
         """
 
     @abstractmethod
     async def stop_all(self) -> None:
-        """End every process inside, also when the agent is gone; files stay. Safe to call when nothing runs."""
+        """End every process inside, even if the agent is gone; files stay. Safe to call when nothing runs."""
 
     @abstractmethod
     async def destroy(self) -> None:
-        """Remove the place. Called once, after `stop_all`."""
+        """Remove the host. Called once, after `stop_all`."""
 
 
 MakeHost = Callable[[], Awaitable[SandboxHost]]
-"""Makes a place for many slots. May be cancelled; what an exception interrupts, it removes itself."""
+"""Makes a host for many slots. May be cancelled; on an exception, it removes what it made."""

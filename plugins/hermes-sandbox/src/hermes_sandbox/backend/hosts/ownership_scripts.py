@@ -1,4 +1,4 @@
-"""Small programs for the Python inside a place, run by root: whose a directory is."""
+"""Small programs for the Python inside a host, run as root, that change the owner of directories."""
 
 from __future__ import annotations
 
@@ -86,20 +86,20 @@ def share(top):
 
 
 def chown_script(folder: str, identity: tuple[int, int], kept: Sequence[str]) -> str:
-    """Give a directory and all that is in it to a user, but for the paths in `kept`."""
+    """Give a directory and everything in it to a user, except the paths in `kept`."""
     uid, gid = identity
     return f"{_OWN}\nown({folder!r}, {uid}, {gid}, {tuple(kept)!r})\n"
 
 
 def make_readonly_script(folder: str, identity: tuple[int, int]) -> str:
-    """Kill a user's processes, and give a directory to root, for that user's group to read and run.
+    """Kill a user's processes, and give a directory to root, readable and executable for that user's group.
 
-    First the processes: nobody is to put a symlink where a file has just been looked at.
+    The processes first: otherwise one could put a symlink where a file has just been checked.
     """
     uid, gid = identity
     return f"{_OWN}{_STOP}\nstop({uid}, {gid})\nown({folder!r}, 0, {gid}, locked=True)\n"
 
 
 def shared_dir_script(folder: str) -> str:
-    """Make a directory in which only root makes others, whose names nobody else can list."""
+    """Make a directory in which only root can make others, and only root can list them."""
     return f"{_SHARE}\nshare({folder!r})\n"

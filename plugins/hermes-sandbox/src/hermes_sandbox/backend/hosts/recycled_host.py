@@ -1,4 +1,4 @@
-"""Places for many slots with users of their own, which are replaced before too much is left in them."""
+"""Shared hosts that run many slots, one uid each, and are retired after a number of uses or an age."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_sandbox.backend.hosts.shared_hosts import SharedHost
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 _SHARED: Final = {
-    "private_tmp": "slots of one place share /tmp, /dev/shm and System V IPC; a name is taken until its slot closes"
+    "private_tmp": "slots of one host share /tmp, /dev/shm and System V IPC; a name is taken until its slot closes"
 }
 
 
@@ -22,13 +22,13 @@ async def _nothing() -> None:
 
 
 class RecycledHost(SandboxHost):
-    """A place for many slots; a class before another host in its bases.
+    """Mixin for a shared host. List it before the concrete host class.
 
     Attributes:
-        release: Called when the place has been removed, to strike its lease out.
-        retire_at: Monotonic time from which on it takes nobody new.
-        uses: How many slots it may have had before it takes nobody new: what they wrote into files of others, which no
-            sweep finds, stays until its end.
+        release: Called after the host is removed, to remove its lease.
+        retire_at: Monotonic time from which on it takes no new slots.
+        uses: Slots after which it takes no new ones: what they wrote into files of other users, which no
+            sweep finds, stays until the host ends.
         first_uid: One less than the user of its first slot.
     """
 
@@ -38,17 +38,17 @@ class RecycledHost(SandboxHost):
     first_uid: int
 
     def accepts_more(self, number: int) -> bool:
-        """Tell whether slots may come after the n-th."""
+        """Tell whether the host takes more slots after this one, counted from 1."""
         return number < self.uses and time.monotonic() < self.retire_at
 
     async def destroy(self) -> None:
-        """Remove the place, and then its lease."""
+        """Remove the host, and then its lease."""
         await self.stop_all()
         await self.release()
 
 
 class UserSlot(SharedHost):
-    """One sandbox's slot of a `RecycledHost`; `provenance` is what is recorded."""
+    """One sandbox's slot of a `RecycledHost`; `provenance` is its record."""
 
     def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -56,23 +56,23 @@ class UserSlot(SharedHost):
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        """Return what it shares with the slots beside it; one that is alone at a time finds it swept."""
+        """Return what it shares with the slots beside it; a slot that is alone at a time finds it swept."""
         return {} if self.offer.limit == 1 else _SHARED
 
     @property
     def place(self) -> RecycledHost:
-        """Where it is.
+        """Its host.
 
         Raises:
-            SandboxLostError: It has been given back.
+            SandboxLostError: The slot was given back.
         """
         if self.seat is None:
-            raise SandboxLostError("the slot has been given back")
+            raise SandboxLostError("the slot was given back")
         assert isinstance(self.seat.host, RecycledHost)
         return self.seat.host
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Open a slot, or end all that runs in the present one; the last one that a place takes closes its door."""
+        """Open a slot, or end everything in the current one; after its last slot the host takes no new ones."""
         slot = await super().serve(request, previous)
         seat = self.seat
         if seat is not None and not self.place.accepts_more(seat.number):
@@ -80,15 +80,15 @@ class UserSlot(SharedHost):
         return slot
 
     async def freeze(self) -> None:
-        """Give the slot's directory to root, for the slot's user to read and run.
+        """Give the slot's directory to root, readable and executable for the slot's user.
 
         Raises:
-            SandboxRefusedError: Commands have no user of their own here.
+            SandboxRefusedError: Commands do not have their own user here.
         """
         uid = self.slot_fields().get("uid")
         if uid is None:
             raise SandboxRefusedError(
-                "slots whose commands have no user of their own cannot make a workspace read-only",
+                "slots whose commands do not have their own user cannot make a workspace read-only",
                 hint="verify in a fresh sandbox instead",
             )
         await self.place.lock(self.workspace, (uid, uid))

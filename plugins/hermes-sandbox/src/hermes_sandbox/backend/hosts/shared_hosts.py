@@ -1,4 +1,4 @@
-"""One agent for the slots of many sandboxes: what a backend with a pool of places is made of."""
+"""Hosts with one agent for the slots of many sandboxes."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
-"""Returns the fields of `open` for the n-th slot of a place, counted from 1 and never twice: workspace, uid, gid, …"""
+"""Returns the fields of the n-th slot of a host, counted from 1 and never reused: workspace, uid, gid, …"""
 _log = logging.getLogger(__name__)
 _IDLE: Final = 30.0
 _STARTS: Final = 16
 
 
-class Places(Protocol):
-    """Who gives the sandboxes of a backend their seats in shared places, and makes and ends the places for that.
+class HostPool(Protocol):
+    """Gives the sandboxes of a backend their seats in shared hosts, and makes and ends these hosts.
 
-    `SharedHostPool` makes one whenever it has no free seat. A slot pool bounds them, queues, scales and watches.
+    `SharedHostPool` makes a host whenever it has no free seat. A slot pool bounds, queues, scales and watches.
     """
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
-        """Return a seat in a place of this key that has fewer than `limit`; when cancelled, nothing is kept.
+        """Return a seat in a host of this key with fewer than `limit` seats taken; when cancelled, keep nothing.
 
         Raises:
-            BackendError: There is none, and none is to be had in time.
+            BackendError: There is none, and none became free in time.
         """
         ...
 
     @property
     def capacity(self) -> int | None:
-        """How many seats there may be at a time; None where that is not bounded, or not known yet."""
+        """The number of seats at a time; None if that is not bounded, or not known yet."""
         ...
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
-        """Refuse those who wait for a seat, and whoever comes within the block."""
+        """Refuse those who wait for a seat, and new ones within the block."""
         ...
 
     async def aclose(self) -> None:
-        """Close every place, used or not."""
+        """Close every host, used or not."""
         ...
 
 
 class _Shared(SlotHost):
-    """A host of `SharedHostPool`, which ends when nobody has used it for a while."""
+    """A host of `SharedHostPool`, which ends when it was idle for a while."""
 
     def __init__(self, key: Hashable, limit: int) -> None:
         super().__init__(limit)
@@ -83,13 +83,13 @@ class _Shared(SlotHost):
 
 
 class SharedHostPool:
-    """Places of one backend, by what they have in common; each has one agent with many slots.
+    """The shared hosts of one backend, by their keys; each has one agent with many slots.
 
-    A place that is lost fails its own slots only. One that has not been used for `idle` seconds is closed.
+    A lost host fails only its own slots. A host that was idle for `idle` seconds is closed.
     """
 
     capacity: int | None = None
-    """There is always a place more."""
+    """Not bounded."""
 
     def __init__(self, *, idle: float = _IDLE) -> None:
         self.idle = idle
@@ -98,9 +98,9 @@ class SharedHostPool:
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
-        """Return a seat in a place of this key that has fewer than `limit`, in a new one if there is none.
+        """Return a seat in a host of this key with fewer than `limit` seats taken, in a new host if there is none.
 
-        Those who come while a place is being made wait for it together. When cancelled, nothing is kept.
+        Callers that come while a host is being made wait for it together. When cancelled, keep nothing.
         """
         alike = (host for host in self._hosts if host.key == key and host.usable and len(host.seats) < limit)
         host = next(alike, None)
@@ -145,16 +145,16 @@ class SharedHostPool:
         task.add_done_callback(self._retiring.discard)
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: nobody waits for a seat that another gives back."""
+        """Do nothing: no caller waits for a seat that another gives back."""
         return contextlib.nullcontext()
 
     @property
-    def places(self) -> int:
-        """How many places there are."""
+    def host_count(self) -> int:
+        """The number of hosts."""
         return len(self._hosts)
 
     async def aclose(self) -> None:
-        """Close every place, used or not."""
+        """Close every host, used or not."""
         closing = [self._close(host) for host in list(self._hosts)]
         results = await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
         for result in results:
@@ -163,18 +163,18 @@ class SharedHostPool:
 
 
 class SharedHost(SandboxHost):
-    """One sandbox's share of a place; return it from `AgentBackend.create`.
+    """One sandbox's share of a host; return it from `AgentBackend.create`.
 
     Args:
-        agents: The backend's places, `AgentBackend.places`.
-        key: What sandboxes in one place must have in common: image, limits, network, ….
-        make_host: Makes such a place.
-        limit: How many slots it may have at a time.
+        pool: The backend's `host_pool`.
+        key: What sandboxes of one host must have in common: image, limits, network, ….
+        make_host: Makes such a host.
+        limit: The number of slots that it may have at a time.
         describe: Returns the fields of a slot; `workspace` must be among them.
     """
 
-    def __init__(self, agents: Places, key: Hashable, make_host: MakeHost, *, limit: int, describe: Describe) -> None:
-        self._agents = agents
+    def __init__(self, pool: HostPool, key: Hashable, make_host: MakeHost, *, limit: int, describe: Describe) -> None:
+        self._pool = pool
         self._offer = SlotOffer(key, make_host, limit)
         self._describe = describe
         self._fields: Mapping[str, Any] = {}
@@ -183,25 +183,25 @@ class SharedHost(SandboxHost):
         self._slot: AgentSlot | None = None
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return what `describe` has said."""
+        """Return the fields from `describe`."""
         return self._fields
 
     @property
     def offer(self) -> SlotOffer:
-        """Return what was said when it was made."""
+        """The offer of its arguments."""
         return self._offer
 
     def occupy(self, seat: SlotReservation) -> None:
-        """Take a seat that a pool has found."""
+        """Use a seat that a pool has found."""
         self.seat = seat
 
     async def admit(self, request: SlotRequest) -> None:
-        """Wait for a seat, where it has none yet."""
+        """Wait for a seat, if it has none yet."""
         if self.seat is None:
-            self.seat = await self._agents.acquire(*self._offer, request)
+            self.seat = await self._pool.acquire(*self._offer, request)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Open a slot of a shared agent, or end all that runs in the present one."""
+        """Open a slot of a shared agent, or end everything in the current one."""
         if previous is not None:
             await previous.reset(state_dir=self.state_dir)
             return previous
@@ -216,7 +216,7 @@ class SharedHost(SandboxHost):
         return self._slot
 
     async def start_agent(self) -> AgentStream:
-        """Refuse: the agent is shared, and started with its place."""
+        """Refuse: the agent is shared, and started with its host."""
         raise SandboxRefusedError("a shared agent is not started for one sandbox", hint="call serve")
 
     async def stop_all(self) -> None:
@@ -231,9 +231,9 @@ class SharedHost(SandboxHost):
                 self.seat.spoil()
             raise
         if slot.left is not None and self.seat is not None:
-            # What the next one would find; the place ends when the last of those who are in it has left.
+            # The next slot would find it; the host ends after its last current slot is closed.
             self.seat.spoil()
-            _log.warning("a shared place takes nobody new, since slots have left something there: %s", slot.left)
+            _log.warning("a shared host takes no new slots, because slots have left something there: %s", slot.left)
 
     async def destroy(self) -> None:
         """Give the seat back."""

@@ -1,4 +1,4 @@
-"""A shared place with its agent, and the seats that its users have in it."""
+"""A shared host with its agent, and the seats in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class HostSeat:
-    """The right to one slot of a host. `number` is the fencing token: no other holder ever has it in this host."""
+    """The right to one slot of a host. `number` is the fencing token: it is never reused in this host."""
 
     def __init__(
         self, owner: SlotHost, number: int, rollout_id: str | None, gone: Callable[[HostSeat], Awaitable[None]]
@@ -24,16 +24,16 @@ class HostSeat:
 
     @property
     def host(self) -> SandboxHost:
-        """The place that it is in."""
+        """Its host."""
         return self._owner.place
 
     @property
     def client(self) -> AgentClient:
-        """The agent of that place."""
+        """The agent of that host."""
         return self._owner.agent
 
     def spoil(self) -> None:
-        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
+        """Give no further slots in this host: something is left in it that cannot be ended."""
         self._owner.spoil()
 
     async def release(self) -> None:
@@ -45,23 +45,23 @@ class HostSeat:
 
 
 class SlotHost:
-    """A shared place, its agent, and who uses it."""
+    """A shared host, its agent, and its seats."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.seats: dict[int, HostSeat] = {}
         self.given = 0
         self.is_spoiled = False
-        """Whether it takes nobody new, because something is left in it, or it has not started."""
+        """Whether it takes no new slots, because something is left in it, or because its start failed."""
         self.complaint = ""
-        """What was last wrong with it."""
+        """Its last problem."""
         self._place: SandboxHost | None = None
         self._client: AgentClient | None = None
         self._is_ended = False
 
     @property
     def place(self) -> SandboxHost:
-        """What the backend has made."""
+        """The backend's host."""
         assert self._place is not None
         return self._place
 
@@ -73,21 +73,21 @@ class SlotHost:
 
     @property
     def lost(self) -> str | None:
-        """Why its agent cannot be asked any more; None while it can, or has not been started yet."""
+        """Why its agent is lost; None while it is usable, or not started yet."""
         return None if self._client is None else self._client.lost
 
     def spoil(self) -> None:
-        """Take nobody new any more."""
+        """Take no new slots any more."""
         self.is_spoiled = True
 
     def seat(self, rollout_id: str | None, gone: Callable[[HostSeat], Awaitable[None]]) -> HostSeat:
-        """Give a slot away; `gone` is called when it is given back."""
+        """Give out a slot; `gone` is called when it is given back."""
         self.given += 1
         seat = self.seats[self.given] = HostSeat(self, self.given, rollout_id, gone)
         return seat
 
     async def begin(self, make_host: MakeHost, request: SlotRequest) -> None:
-        """Make the place and start its agent; leaves nothing when that fails or is cancelled."""
+        """Make the host and start its agent; leave nothing when that fails or is cancelled."""
         self._place = await make_host()
         try:
             stream = await self._place.start_agent()
@@ -96,11 +96,11 @@ class SlotHost:
             try:
                 await run_uncancelled(self.end())
             except Exception as left:  # noqa: BLE001 - the backend's code; why it did not start is the error to be told
-                self.complaint = f"what was begun cannot be removed: {left}"
+                self.complaint = f"the unfinished host cannot be removed: {left}"
             raise
 
     async def end(self) -> None:
-        """Close the agent and remove the place; done once."""
+        """Close the agent and remove the host; done once."""
         if self._is_ended:
             return
         self._is_ended = True

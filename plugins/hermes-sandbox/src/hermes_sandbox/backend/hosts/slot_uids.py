@@ -1,4 +1,4 @@
-"""Users of slots: each has one that nobody else has."""
+"""The uids of slots: each slot has its own."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 _FEW_UIDS: Final = 20000
 _FIRST_UID: Final = 1 << 20
 _UIDS: Final = 1 << 15
-"""Users of one place."""
+"""The number of uids of one host."""
 _PLACES: Final = 65000
-"""How many places there can be until the numbers begin anew."""
+"""The number of hosts until uids are reused."""
 
 
 def first_uid(place_id: str, *, few: bool = False) -> int:
-    """Return one less than the first user of the slots of a place, by its id of hexadecimal digits.
+    """Return one less than the first uid of a host's slots, computed from the host's hexadecimal id.
 
-    A kernel counts the processes of a user over all that it runs, so each place has users of its own, but for `few`:
-    where only 65,536 users are seen inside, or the place has a kernel to itself.
+    A kernel counts a user's processes over all containers, so each host has its own uids, except with `few`:
+    if only 65,536 users exist inside, or the host has a kernel of its own.
     """
     return _FEW_UIDS if few else _FIRST_UID + int(place_id, 16) % _PLACES * _UIDS
 
@@ -25,11 +25,11 @@ def first_uid(place_id: str, *, few: bool = False) -> int:
 def slot_fields(
     folder: str, sandbox_id: str, uid: int | None, processes: int | None = None, *, kept: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return what a slot is opened with: a directory that nobody else has in its place, and a user likewise.
+    """Return the fields for opening a slot with its own directory and its own user.
 
-    No `uid` leaves the commands with the agent's user. What another one owns anywhere in the place is removed when the
-    slot is closed, but for what is in `kept`, the paths of volumes. `processes` bounds those of the slot: None by what
-    the sandbox asks for, 0 not at all, where its place does that.
+    Without `uid`, commands run as the agent's user. Otherwise, all that the user owns in the host is removed when the
+    slot is closed, except in `kept`, the paths of volumes. `processes` bounds the slot's: None means the sandbox's
+    limit, 0 no bound by the agent, because the host has one.
     """
     bound = {} if processes is None else {"processes": processes}
     fields = {"workspace": f"{folder}/{sandbox_id}", "umask": 0o077, "own_directory": True, **bound}
