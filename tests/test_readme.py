@@ -102,14 +102,3 @@ def test_every_make_target_shown_exists():
     targets = {either or other for either, other in targets}
     assert targets
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
-
-
-def test_every_hook_of_the_kernel_s_table_exists_with_its_contract():
-    from hermes_core import hookspecs
-
-    page = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(hermes_\w+)` \| `\w+` \| (?:`(contracts/\w+\.py)`|.) \|", page, re.MULTILINE)
-    assert len(rows) >= 12
-    for hook, contract in rows:
-        assert hasattr(hookspecs, hook)
-        assert not contract or (Path(hookspecs.__file__).parent / contract).is_file()

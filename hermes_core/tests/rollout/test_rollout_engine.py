@@ -100,7 +100,7 @@ async def test_arguments_are_coerced_by_the_schema(runtime):
 
 async def test_a_tool_that_returns_something_else_is_an_error_for_the_model(runtime):
     outcome = await play(runtime, Script(calls(call("not_a_result")), says("done")))
-    assert "expected a ToolResult" in outcome.messages[2]["content"]
+    assert "expected ToolResult" in outcome.messages[2]["content"]
 
 
 async def test_parallel_safe_calls_of_one_turn_run_at_the_same_time(runtime):

@@ -130,12 +130,12 @@ async def test_a_requests_sampling_wins_over_the_clients(server, connect):
     ("sampling", "said"),
     [
         ({"temprature": 1}, "did you mean 'temperature'"),
-        ({"chat_template_kwargs": {}}, "it carries"),
+        ({"chat_template_kwargs": {}}, "it supports"),
         ({"logprobs": 5}, "remove logprobs"),
         ({"n": 2}, "remove n"),
         ({"stream": True}, "remove stream"),
         ({"max_tokens": 0}, "max_tokens to be a whole number above 0, got 0"),
-        ({"max_tokens": "9"}, "found '9'"),
+        ({"max_tokens": "9"}, "got '9'"),
         ({"max_tokens": 8, "max_completion_tokens": 9}, "got max_tokens and max_completion_tokens"),
     ],
 )

@@ -291,7 +291,7 @@ async def test_a_fault_of_the_server_is_not_hidden_behind_an_edit(tokenizer):
     play.sampler.aborts = 4
     for _ in range(2):
         if play.sampler.aborts:
-            with pytest.raises(ModelServerError, match="aborted"):
+            with pytest.raises(ModelServerError, match="aborts by the server"):
                 await play.sample("I")
         else:
             await play.sample("I see.<|im_end|>")
@@ -303,7 +303,7 @@ async def test_a_fault_of_the_server_is_not_hidden_behind_an_edit(tokenizer):
 async def test_a_turn_that_the_server_left_unfinished_is_refused_where_branches_are_not_allowed(tokenizer):
     play = Play(tokenizer, tells=True, allow_branches=False)
     play.sampler.aborts = 4
-    with pytest.raises(ModelServerError, match="aborted"):
+    with pytest.raises(ModelServerError, match="aborts by the server"):
         await play.sample("I")
     with pytest.raises(ModelRequestError, match="a turn that the server left unfinished"):
         await play.sample("I see.<|im_end|>")

@@ -44,7 +44,7 @@ class BoundTool:
             )
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
-                f"tool {self.spec.name!r} expected a ToolResult, got {type(result).__name__}", hint=self.spec.target
+                f"expected ToolResult from tool {self.spec.name!r}, got {type(result).__name__}", hint=self.spec.target
             )
         return result
 

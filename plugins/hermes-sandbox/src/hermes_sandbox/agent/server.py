@@ -34,7 +34,7 @@ from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 _READ_SIZE = 1 << 18
 _LAST_SECONDS = 5.0
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals to handle: the first process of a PID namespace gets only handled ones from inside."""
+"""Ignored signals: the first process of a PID namespace gets only signals that it handles from inside."""
 
 
 class Answer:

@@ -55,7 +55,7 @@ class Slot:
         self.lifetime: float | None = request.get("lifetime")
         self.identity: Identity | None = None
         self.bound: ProcessBound | None = None
-        """The bound of its processes; None if its host bounds them, or nothing does."""
+        """The bound of its processes (`how` is "none: …" if there is none); None if the agent was not asked for one."""
         self.session: Any = None
         self.features: dict[str, Any] = {}
         """Objects of other modules for this slot: they have `close()`, and `busy()` if they can be at work."""

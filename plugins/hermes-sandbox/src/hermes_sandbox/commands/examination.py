@@ -71,10 +71,10 @@ class Examination:
         except HermesError as error:  # several plugins declare it
             lack = (error.message, error.hint or f"hermes-core plugins show {name}")
         if lack is not None:
-            return _untried(name, *lack)
+            return _report_untried(name, *lack)
         if name not in self.chosen and (costs := costs_of(self.registry, name, {})):
             command = "hermes-core sandboxes probe" if self.in_detail else "hermes-core doctor"
-            return _untried(name, *not_tried(name, costs, command), tried=False)
+            return _report_untried(name, *not_tried(name, costs, command), tried=False)
         return None
 
     async def _try(self, name: str) -> list[Finding]:
@@ -121,7 +121,7 @@ def _failure(name: str, level: str, feature: str, error: Exception) -> Finding:
     return Finding(backend=name, isolation=level, feature=feature, works=False, **words_of(error))
 
 
-def _untried(name: str, said: str, hint: str, **state: bool) -> BackendReport:
+def _report_untried(name: str, said: str, hint: str, **state: bool) -> BackendReport:
     finding = Finding(backend=name, isolation="", feature="isolation", works=None, detail=said, hint=hint)
     return BackendReport(backend=name, findings=[finding], **state)
 
@@ -133,4 +133,4 @@ def _absent(registry: Registry) -> Iterator[BackendReport]:
         if name not in present:
             absent.setdefault(package_for("backend", name), name)
     for package, name in absent.items():
-        yield _untried(name, "it is not installed", f"pip install {package}", installed=False, tried=False)
+        yield _report_untried(name, "it is not installed", f"pip install {package}", installed=False, tried=False)

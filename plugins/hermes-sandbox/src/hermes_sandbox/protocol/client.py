@@ -27,7 +27,7 @@ from hermes_sandbox.protocol.push_reader import CallbackReader
 _ACKNOWLEDGE: Final = 10.0
 """Seconds in which a cancelled request must end in the sandbox; ending its processes takes 2.5 at most."""
 _SMALL: Final = 1 << 14
-"""Bodies up to this many bytes are copied behind their header, larger ones are written separately."""
+"""Bodies below this many bytes are copied behind their header, larger ones are written separately."""
 _CLOSING: Final = 3.0
 """Seconds to close a stream; if it takes longer, it ends with the agent's process."""
 

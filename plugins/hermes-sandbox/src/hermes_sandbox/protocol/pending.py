@@ -61,7 +61,7 @@ class Pending:
     file: Download | None = None
 
     def add(self, part: Any) -> None:
-        """Keep a part of the answer. If there are more entries than about 150,000, fail the request and keep none.
+        """Keep a part of the answer. If all parts have too many characters (about 150,000 files), fail the request.
 
         Raises:
             FrameError: It is not a list of entries.

@@ -18,7 +18,7 @@ from hermes_sandbox.protocol.validation import check_path, check_variables, enco
 
 _READ_MAX: Final = 8 << 20
 _REMEMBERED: Final = 256
-"""Remembered commands above which those of ended processes are dropped."""
+"""Remembered commands above which those of processes that the slot no longer lists are dropped."""
 _MAX_SIDE: Final = 0xFFFF
 _KILL_MARGIN: Final = 15.0
 

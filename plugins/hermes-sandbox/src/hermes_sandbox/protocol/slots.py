@@ -55,7 +55,7 @@ class AgentSlot:
         self.left: str | None = None
         """What it or an earlier slot left behind and cannot be removed; known when it is closed."""
         self.process_bound: str | None = None
-        """How the agent bounds the slot's processes, and to how many; None if it does not."""
+        """How the agent bounds the slot's processes ("none: …" if it cannot); None if it was not asked to."""
         self._handlers = {"ended"}
         client.on_event("ended", self._expire, slot=number)
 

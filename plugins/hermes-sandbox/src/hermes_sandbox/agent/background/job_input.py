@@ -47,7 +47,7 @@ class JobInput:
             self._shut()
 
     def abandon(self) -> None:
-        """End the input now; waiting writes are answered with an error."""
+        """End the input now; waiting writes are answered as broken."""
         self._closing = True
         self._break()
 
