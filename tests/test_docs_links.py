@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1\s*$", re.DOTALL | re.MULTILINE)
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 
 
@@ -53,6 +54,13 @@ def test_every_link_of_a_page_leads_somewhere(page):
         if not known:
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_block_of_commands_has_each_on_a_line_of_its_own(page):
+    """A block that was reflowed as prose could not be pasted."""
+    blocks = _CONSOLE.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert [line for block in blocks for line in block.splitlines() if " $ " in line] == []
 
 
 def test_a_link_to_nothing_and_an_anchor_of_no_heading_are_found():

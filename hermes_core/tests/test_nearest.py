@@ -22,3 +22,7 @@ def test_the_nearest_names_are_offered_or_all_of_them(name, most, said):
 
 def test_nothing_is_near_to_nothing():
     assert nearest_names("docker", []) == []
+
+
+def test_a_name_that_is_known_twice_is_suggested_once():
+    assert did_you_mean("termnal", ["terminal", "terminal", "terminal_tools"], most=3).count("'terminal'") == 1

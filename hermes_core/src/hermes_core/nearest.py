@@ -13,7 +13,7 @@ def nearest_names(name: str, known: Iterable[str], most: int = 1, *, cutoff: flo
     """Return the known names that are most like `name`, best first; none below a likeness (0 to 1) of `cutoff`."""
     from difflib import get_close_matches
 
-    return get_close_matches(name, list(known), most, cutoff)
+    return get_close_matches(name, list(dict.fromkeys(known)), most, cutoff)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1, cutoff: float = 0.6) -> str:

@@ -111,7 +111,7 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
     made = await sandbox.exec(command, timeout=30, cwd="/")
     lines = made.stdout.decode("utf-8", "replace").splitlines()
     if made.exit_code != 0 or len(lines) != 3:
-        raise WorkspaceError(f"cannot create a private directory in the sandbox: {made.output.strip()[-300:]}")
+        raise WorkspaceError(f"cannot create a private directory in the sandbox: {made.output.strip()[:300]}")
     path, search_path, home = lines
     if made.stderr:
         complaint = made.stderr.decode("utf-8", "replace").strip()
