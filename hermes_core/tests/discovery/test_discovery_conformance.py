@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from hermes_core.contracts.events import Sink
 from hermes_core.contracts.sandbox import TerminalBackend
 from hermes_core.contracts.tool import Tool
 from hermes_core.contracts.verifier import Verifier
@@ -106,13 +107,27 @@ def test_what_would_fail_in_the_middle_of_a_run_is_named(bad, message):
     assert message in contract_violations(bad(), Opener)
 
 
-def test_synchronous_tools_and_verifiers_are_welcome():
+def test_synchronous_and_asynchronous_tools_and_verifiers_are_welcome():
     class Both:
         def call(self, arguments, context): ...
         def score(self, result, context): ...
 
-    assert contract_violations(Both, Tool) == []
-    assert contract_violations(Both, Verifier) == []
+    class Waiting:
+        async def call(self, arguments, context): ...
+        async def score(self, result, context): ...
+
+    for target in (Both, Waiting):
+        assert contract_violations(target, Tool) == []
+        assert contract_violations(target, Verifier) == []
+
+
+def test_a_coroutine_that_nothing_would_await_is_named():
+    class Forgotten:
+        def open(self, folder): ...
+        async def write(self, outcome): ...
+        def close(self): ...
+
+    assert contract_violations(Forgotten, Sink) == ["write must be 'def', not 'async def'"]
 
 
 def test_every_protocol_of_the_table_satisfies_itself():

@@ -51,6 +51,14 @@ def test_a_target_in_the_file_is_named_by_its_stem_or_its_module_name(path, load
     assert load(extra=(path,)).create("verifier", name).score(None, None) == 1
 
 
+def test_an_object_of_a_file_that_cannot_be_built_is_to_be_repaired_there(path, load):
+    Path(path).write_text(HEADER + COUNTING.replace("made.append(self)", "raise RuntimeError('no')"))
+    with pytest.raises(BrokenComponentError, match="RuntimeError: no") as caught:
+        load(extra=(path,)).create("verifier", "by_stem")
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(f"repair or upgrade {path}")
+
+
 def test_two_registries_share_no_state_of_a_file(path, load):
     one, two = load(extra=(path,)), load(extra=(path,))
     assert one.create("verifier", "by_stem").score(None, None) == 1

@@ -51,6 +51,8 @@ def _method_complaints(target: Any, name: str, method: Callable[..., Any], wante
     found = [f"{name} {text}" for text in _parameter_complaints(given, wanted)]
     if inspect.iscoroutinefunction(wanted) and _is_surely_synchronous(method):
         found.append(f"{name} must be 'async def'")
+    elif _is_surely_synchronous(wanted) and inspect.iscoroutinefunction(inspect.unwrap(method)):
+        found.append(f"{name} must be 'def', not 'async def'")
     return found
 
 

@@ -176,8 +176,8 @@ def _import_reason(target: str, error: BaseException) -> str:
 def _break(component: Component, reason: str, error: BaseException | None) -> Never:
     component.state, component.reason = ComponentState.BROKEN, reason
     found = component.plugin.found
-    hint = f"the cause in full: hermes-core plugins doctor; repair or upgrade {found.distribution}"
-    if component.target is not None:
+    hint = f"--debug prints the cause; repair or upgrade {found.value if found.is_local else found.distribution}"
+    if not component.plugin.declared:
         hint = f"repair the object of {found.name} that was passed to with_component"
     raise BrokenComponentError(f"{component.label} of {component.plugin.id} is broken: {reason}", hint=hint) from error
 
