@@ -52,7 +52,7 @@ def refusing():
 
 CASES = {
     "docker": ({"docker_host": "unix:///nowhere.sock"}, "no Docker engine answers at unix:///nowhere.sock", "start it"),
-    "docker address": ({"docker_host": "ssh://lab"}, "found 'ssh://lab'", "ssh -nNT -L"),
+    "docker address": ({"docker_host": "ssh://lab"}, "got 'ssh://lab'", "ssh -nNT -L"),
     "modal": ({}, "expected a token for Modal, got none", "modal token new"),
     "nomad": ({"nomad_address": "http://127.0.0.1:{port}"}, "Nomad is not reachable", "start it (`nomad agent -dev`"),
     "pool": ({}, "the pool has no backend", "hermes-core doctor pool --backend-options '{"),

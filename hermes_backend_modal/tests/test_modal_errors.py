@@ -175,7 +175,7 @@ async def test_the_service_s_time_limit_ends_a_sandbox_and_says_so(standin, tmp_
     made.lease_dir = tmp_path
     sandbox = await made.open(SPEC)
     standin.ask("age", sandbox=sandbox.provenance["modal_sandbox"], seconds=900)
-    with pytest.raises(SandboxLostError, match="its time of 900 s was up"):
+    with pytest.raises(SandboxLostError, match="its lifetime of 900 s was over"):
         await asyncio.wait_for(sandbox.exec("sleep 600"), 60)
     await sandbox.aclose()
     await made.aclose()

@@ -118,7 +118,7 @@ async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(made: 
         assert [await fill_with_processes(box, 200) for box in (one, other)] == [24, 24]
         # A program of the engine's in the same container, and then an end of all that is the slot's.
         await one.freeze()
-        assert (await one.exec("touch new; echo $(echo room)")).output.endswith("room\n")
+        assert (await one.exec("touch new; echo $(echo room)")).stdout == b"room\n"
         await other.processes.start("exec sleep 60")
         assert (await other.exec("echo no")).exit_code == 254
 
@@ -137,7 +137,7 @@ async def test_a_container_that_is_full_can_be_made_read_only_all_the_same(backe
         await box.write_file("kept", b"1")
         assert await fill_with_processes(box, 200) == 40
         await box.freeze()
-        assert (await box.exec("touch new; echo $(cat kept)")).output.endswith("1\n")
+        assert (await box.exec("touch new; echo $(cat kept)")).stdout == b"1\n"
 
 
 async def test_a_container_without_room_for_another_program_is_emptied_before_it_is_made_read_only(
@@ -157,7 +157,7 @@ async def test_a_container_without_room_for_another_program_is_emptied_before_it
     async with await backend.open(_ask("container", 40)) as box:
         await box.exec("echo 1 >kept; setsid sleep 600 &")
         await box.freeze()
-        assert (await box.exec("touch new; cat kept")).output.endswith("1\n")
+        assert (await box.exec("touch new; cat kept")).stdout == b"1\n"
     assert len(asked) == 2
 
 

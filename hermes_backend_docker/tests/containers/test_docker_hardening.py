@@ -100,7 +100,7 @@ async def test_limits_are_in_force_and_recorded(backend: DockerBackend) -> None:
         limits = {"pids": "40", "cpu": "0.5 cores", "memory": "96 MB, no swap", "file_size": "2 MB"}
         assert sandbox.provenance["limits"] == limits
         found = await sandbox.exec("head -c 5000000 /dev/zero > big; echo $?; stat -c %s big")
-        assert found.output.split()[-2:] == ["153", str(2 << 20)]
+        assert found.stdout.decode().split()[-2:] == ["153", str(2 << 20)]
 
 
 async def test_a_command_that_takes_all_memory_is_killed_and_the_sandbox_survives(backend: DockerBackend) -> None:
@@ -214,7 +214,7 @@ async def test_a_workspace_cannot_be_frozen_for_root(image: str, tmp_path: Path)
     made.lease_dir = tmp_path
     try:
         async with await made.open(_ask()) as sandbox:
-            with pytest.raises(SandboxRefusedError, match="commands that are root"):
+            with pytest.raises(SandboxRefusedError, match="commands that run as root"):
                 await sandbox.freeze()
     finally:
         await made.aclose()
@@ -252,7 +252,7 @@ async def test_a_volume_in_the_workspace_keeps_its_owner_and_cannot_be_frozen(im
         async with await made.open(_ask()) as sandbox:
             assert (await sandbox.exec("cat data/file; touch beside")).output == "shared\n"
             assert (tmp_path / "data" / "file").stat().st_uid == os.geteuid()
-            with pytest.raises(SandboxRefusedError, match="has a volume in it: /workspace/data"):
+            with pytest.raises(SandboxRefusedError, match="with a volume in it cannot be read-only: /workspace/data"):
                 await sandbox.freeze()
     finally:
         await made.aclose()

@@ -185,7 +185,7 @@ async def test_a_frozen_slot_can_be_read_and_not_written_and_is_deleted_in_the_e
             assert (await frozen.exec(attempt)).exit_code != 0, attempt
         assert (await two[0].exec(f"cat {frozen.workspace}/a/b/f")).exit_code == 1
         workspace = frozen.workspace
-    assert (await two[0].exec(f"stat {workspace}; stat -c %u /etc")).output.endswith("0\n")
+    assert (await two[0].exec(f"stat {workspace}; stat -c %u /etc")).stdout == b"0\n"
     assert (await two[0].exec(f"stat {workspace}")).exit_code == 1
 
 

@@ -207,7 +207,7 @@ async def test_an_image_without_python_is_followed_as_well(plain_image: str, tmp
 @pytest.mark.parametrize(
     ("line", "user", "said"),
     [
-        ("RUN truncate -s 400M /etc/group", "agent", "can be read"),
+        ("RUN truncate -s 400M /etc/group", "agent", "to have at most"),
         ("RUN echo big:x:4294967295:1::/: >>/etc/passwd", "big", "an invalid number"),
         (f"RUN printf 'long:x:%s:1::/:\\n' {'9' * 5000} >>/etc/passwd", "long", "has no user 'long'"),
         ("RUN rm /etc/passwd /etc/group", "agent", "has no user 'agent'"),

@@ -261,7 +261,7 @@ async def test_another_runtime_does_not_pass_for_gvisor(tmp_path: Path, image: s
 
 @pytest.mark.component("docker")
 async def test_a_disk_that_does_not_fit_into_the_memory_is_refused(backend: DockerBackend) -> None:
-    with pytest.raises(SandboxRefusedError, match="kept in the container's memory") as caught:
+    with pytest.raises(SandboxRefusedError, match="a limited disk is in memory") as caught:
         await backend.check(SandboxSpec(isolation="container", network="none", memory_mb=64, disk_mb=64))
     assert "memory_mb above disk_mb" in (caught.value.hint or "")
 

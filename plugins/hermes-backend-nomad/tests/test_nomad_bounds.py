@@ -76,7 +76,7 @@ async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(backen
     async with await backend.open(_ask(pids=24)) as one, await backend.open(_ask(pids=24)) as other:
         assert [await fill_with_processes(box, 200) for box in (one, other)] == [24, 24]
         await one.freeze()
-        assert (await one.exec("touch new; echo $(echo room)")).output.endswith("room\n")
+        assert (await one.exec("touch new; echo $(echo room)")).stdout == b"room\n"
         await other.processes.start("exec sleep 60")
         assert (await other.exec("echo no")).exit_code == 254
 

@@ -42,7 +42,7 @@ def hermes(folder, *arguments, env):
 def collecting(slurm, folder, *arguments):
     """Collect from this cluster and this folder alone: what lies on the machine or on other engines is not ours."""
     (folder / "tmp").mkdir()
-    ours = {"HERMES_PLUGINS": "core,sandbox,slurm", "TMPDIR": str(folder / "tmp")}
+    ours = {"HERMES_PLUGINS": "sandbox,slurm", "TMPDIR": str(folder / "tmp")}
     return hermes(folder, "sandboxes", "gc", "--all", *arguments, env=environment_of(slurm, **ours))
 
 

@@ -125,7 +125,7 @@ async def test_a_sandbox_that_was_full_has_room_again_after_a_renewal(kind):
 @pytest.mark.parametrize("limit", [0, -5])
 @kinds
 async def test_a_bound_that_is_no_amount_is_refused(kind, limit):
-    with pytest.raises(SandboxRefusedError, match="pids must be greater than 0"):
+    with pytest.raises(SandboxRefusedError, match="limit pids: expected a number above 0"):
         async with sandboxes(kind, pids=limit):
             pass
 

@@ -174,7 +174,7 @@ async def test_a_place_that_cannot_be_made_leaves_no_lease(backend: Wearing) -> 
 
 async def test_a_slot_without_a_user_of_its_own_cannot_be_made_read_only(backend: Wearing) -> None:
     async with await backend.open(SPEC) as sandbox:
-        with pytest.raises(SandboxRefusedError, match="no user of their own"):
+        with pytest.raises(SandboxRefusedError, match="do not have their own user"):
             await sandbox.freeze()
 
 
@@ -293,7 +293,7 @@ class Options(AgentOptions):
     ("given", "said"),
     [
         ({"user": "me"}, "user: expected a numeric UID or UID:GID, or root, got 'me'"),
-        ({"user": "1:2:3"}, "found '1:2:3'"),
+        ({"user": "1:2:3"}, "got '1:2:3'"),
         ({"workspace": "relative"}, "absolute path"),
         ({"workspace": "//"}, "absolute path"),
         ({"patience": 0}, "greater than 0"),
@@ -323,5 +323,5 @@ def test_the_options_are_the_backend_s_times() -> None:
 
 def test_what_has_something_mounted_in_it_is_not_made_read_only() -> None:
     refuse_mounted("/work", ["/workspace", "/other"])
-    with pytest.raises(SandboxRefusedError, match="a volume in it: /work/models"):
+    with pytest.raises(SandboxRefusedError, match="a volume in it cannot be read-only: /work/models"):
         refuse_mounted("/work", ["/work/models"])
