@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from sandbox_support import UID, gone, processes_of
 
-from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backend.hosts.shared_hosts import SharedHost, SharedHostPool
+from hermes_sandbox.backend.hosts.slot_host import SlotHost
 from hermes_sandbox.backends import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
@@ -158,3 +159,57 @@ async def test_a_place_that_cannot_be_made_fails_everybody_who_waits_and_is_forg
     pool.make_host = kept
     async with await pool.open(SandboxSpec()) as box:
         assert (await box.exec("echo fine")).output == "fine\n"
+
+
+class Stuck(Folder):
+    """A host whose agent does not start, and which cannot be removed."""
+
+    def __init__(self, log, *, hangs=False):
+        super().__init__(log)
+        self.hangs = hangs
+        self.removing, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def start_agent(self) -> AgentStream:
+        if self.hangs:
+            self.log.append("start")
+            await asyncio.Event().wait()
+        raise BackendError("the agent did not start")
+
+    async def destroy(self) -> None:
+        self.removing.set()
+        if self.hangs:
+            await self.gate.wait()
+        raise BackendError("the engine does not answer")
+
+
+async def test_what_is_left_of_a_host_that_did_not_start_is_logged_and_told_at_the_end(pool, caplog):
+    async def make_stuck():
+        return Stuck(pool.log)
+
+    pool.make_host = make_stuck
+    with pytest.raises(BackendError, match="the agent did not start"):
+        await pool.open(SandboxSpec())
+    told = "the unfinished host cannot be removed: the engine does not answer"
+    assert f"a shared host is left over: {told}" in caplog.messages
+    with pytest.raises(BackendError, match=f"1 shared hosts could not be removed: {told}"):
+        await pool.aclose()
+
+
+async def test_a_host_that_is_cancelled_twice_as_it_starts_still_tells_what_is_left_of_it(pool):
+    """The error of its removal was the cause of a cancellation, and went unnoticed."""
+    stuck, host = Stuck(pool.log, hangs=True), SlotHost(1)
+
+    async def make_stuck():
+        return stuck
+
+    beginning = asyncio.create_task(host.begin(make_stuck, None))
+    while pool.log != ["start"]:
+        await asyncio.sleep(0)
+    beginning.cancel()
+    await stuck.removing.wait()
+    beginning.cancel()
+    await asyncio.sleep(0)
+    stuck.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+    assert host.complaint == "the unfinished host cannot be removed: the engine does not answer"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 from hermes_core.cancellation import run_uncancelled
-from hermes_core.contracts.errors import SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost, SlotOffer, SlotReservation
 from hermes_sandbox.backend.hosts.slot_host import HostSeat, SlotHost
 from hermes_sandbox.protocol.client import AgentStream
@@ -96,6 +96,8 @@ class SharedHostPool:
         self._starts = asyncio.Semaphore(_STARTS)
         self._hosts: list[_Shared] = []
         self._retiring: set[asyncio.Task[None]] = set()
+        self._left: list[str] = []
+        """Why hosts that did not start could not be removed."""
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
         """Return a seat in a host of this key with fewer than `limit` seats taken, in a new host if there is none.
@@ -124,6 +126,9 @@ class SharedHostPool:
                 await host.begin(make_host, request)
         except BaseException:
             host.spoil()
+            if host.complaint:
+                _log.warning("a shared host is left over: %s", host.complaint)
+                self._left.append(host.complaint)
             raise
 
     async def _leave(self, host: _Shared, _seat: HostSeat) -> None:
@@ -154,12 +159,22 @@ class SharedHostPool:
         return len(self._hosts)
 
     async def aclose(self) -> None:
-        """Close every host, used or not."""
+        """Close every host, used or not.
+
+        Raises:
+            BackendError: Hosts whose start failed could not be removed, now or earlier.
+        """
         closing = [self._close(host) for host in list(self._hosts)]
         results = await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+        left, self._left = self._left, []
+        if left:
+            raise BackendError(
+                f"{len(left)} shared hosts could not be removed: {'; '.join(left[:3])}",
+                hint="hermes-core sandboxes gc --all removes what is left once this process has ended",
+            )
 
 
 class SharedHost(SandboxHost):

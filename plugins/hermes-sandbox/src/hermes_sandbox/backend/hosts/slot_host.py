@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 
@@ -95,9 +96,16 @@ class SlotHost:
         except BaseException:
             try:
                 await run_uncancelled(self.end())
+            except asyncio.CancelledError as cancelled:
+                self._complain(cancelled.__cause__)
+                raise
             except Exception as left:  # noqa: BLE001 - the backend's code; why it did not start is the error to be told
-                self.complaint = f"the unfinished host cannot be removed: {left}"
+                self._complain(left)
             raise
+
+    def _complain(self, left: BaseException | None) -> None:
+        if left is not None:
+            self.complaint = f"the unfinished host cannot be removed: {left}"
 
     async def end(self) -> None:
         """Close the agent and remove the host; done once."""
