@@ -46,7 +46,7 @@ class PoolOptions(BaseModel):
     """How many may wait at a time; whoever comes then is refused at once."""
     start_timeout: float = Field(default=600.0, gt=0)
     """How long the start of a host may take; then it is given up, and has failed. One that takes more than half of
-    `acquire_timeout` keeps no other from starting meanwhile."""
+    `acquire_timeout` keeps no other from starting meanwhile. The members of a pool may take as long to offer one."""
     idle_timeout: float = Field(default=120.0, ge=0)
     """After what time without use a host above `min_hosts` is ended; 0 ends it with its last slot."""
     health_interval: float = Field(default=15.0, gt=0)

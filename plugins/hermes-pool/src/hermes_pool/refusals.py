@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
@@ -53,12 +53,19 @@ def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
 
 def all_failed(failures: Mapping[str, BaseException]) -> BackendError:
     """Return what is told where no member of a pool works, by what is wrong with each."""
-    told = "; ".join(f"{label}: {message_of(error)}" for label, error in failures.items())
     hints = (hint for error in failures.values() if (hint := getattr(error, "hint", None)))
     return BackendError(
-        f"no member of the pool can be used: {told}",
+        f"no member of the pool can be used: {_list(failures)}",
         hint=next(hints, "hermes-core doctor tells what each backend lacks"),
     )
+
+
+def all_left(failures: Sequence[BaseException]) -> BaseException:
+    """Return what is told of the hosts of all backends that could not be ended."""
+    if len(failures) == 1:
+        return failures[0]
+    hints = (hint for error in failures if (hint := getattr(error, "hint", None)))
+    return BackendError("; ".join(message_of(error) for error in failures), hint=next(hints, None))
 
 
 def is_late(name: str, seconds: float, names: OptionNames = _PLAIN) -> BackendError:
@@ -95,6 +102,21 @@ def too_late(
     return SlotUnavailableError(message, stats, hint=_next_step(stats, failure, names))
 
 
+def no_offer(
+    stats: PoolStats,
+    timeout: float,
+    troubles: Mapping[str, BaseException],
+    names: OptionNames = _PLAIN,
+) -> SlotUnavailableError:
+    """Return what somebody is told to whom no member of the pool has said in time whether it can serve him."""
+    why = f": {_list(troubles)}" if troubles else ""
+    return SlotUnavailableError(
+        f"no member of pool {stats.name!r} has offered a host within {timeout:g} s{why}",
+        stats,
+        hint=_join("look at why their engines do not answer", *names.advise_raising("start_timeout")),
+    )
+
+
 def too_many(stats: PoolStats, names: OptionNames = _PLAIN) -> SlotUnavailableError:
     """Return what somebody is told for whom the queue has no place."""
     return SlotUnavailableError(
@@ -110,6 +132,10 @@ def _next_step(stats: PoolStats, failure: BaseException | None, names: OptionNam
     if sum(stats.hosts.values()) >= stats.max_hosts:
         return _join(_FEWER, *names.advise_raising("max_hosts", "slots_per_host"))
     return _join("look at why hosts cannot be started", *names.advise_raising("acquire_timeout"))
+
+
+def _list(failures: Mapping[str, BaseException]) -> str:
+    return "; ".join(f"{label}: {message_of(error)}" for label, error in failures.items())
 
 
 def _join(*steps: str) -> str:

@@ -255,6 +255,20 @@ async def test_closing_refuses_those_who_wait_and_they_open_nothing_behind_it(po
     await (await backend.open(SandboxSpec())).aclose()
 
 
+async def test_closing_tells_what_is_left_at_every_member(pool):
+    """What the first member said was all that was heard."""
+    backend = pool(max_hosts=1, slots_per_host=1)
+    sandboxes = [await backend.open(SandboxSpec()) for _ in range(2)]
+    for number, engine in enumerate(engines(backend)):
+        engine.hosts[0].stuck = f"engine {number} does not answer"
+    for sandbox in sandboxes:
+        await sandbox.aclose()
+    with pytest.raises(BackendError) as caught:
+        await backend.aclose()
+    assert "hosts of pool 'engine#1' could not be ended: engine 0 does not answer" in caught.value.message
+    assert "hosts of pool 'engine#2' could not be ended: engine 1 does not answer" in caught.value.message
+
+
 async def test_a_sandbox_that_cannot_be_made_keeps_no_room(pool, monkeypatch):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
 

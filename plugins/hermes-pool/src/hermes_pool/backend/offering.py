@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,8 @@ from hermes_sandbox.backends import SandboxHost, SlotOffer
 
 _TOGETHER: Final = 0.25
 """Seconds in which offers are waited for before the roomiest of them is chosen; later ones come one by one."""
+_PAUSE: Final = 0.25
+"""Seconds until a member that has failed is asked again, at least: `quarantine` may be 0."""
 
 
 class Offering:
@@ -33,10 +36,17 @@ class Offering:
         self._offers: dict[Fleet, SlotOffer] = {}
         self._is_open = False
         """Whether an offer is handed in as soon as it is made."""
+        self._unanswered = set(members)
+        """Who has neither made an offer nor failed yet."""
+        self._failures: dict[str, BackendError] = {}
+        """What each member last raised, of those that have made no offer."""
+        self._none_is_able = asyncio.Event()
+        """Set once every member has been set apart: then those that were passed over are asked too."""
 
     async def run(self) -> None:
         """Hand in offers until there are no more to come; refuse who waits, when none can be made."""
         now = asyncio.get_running_loop().time()
+        self._waiter.is_expecting = True
         asking = {member: asyncio.create_task(self._ask(member)) for member in self._members}
         able = [task for member, task in asking.items() if not self._is_passed_over(member, now)]
         try:
@@ -52,21 +62,57 @@ class Offering:
 
     async def _ask(self, member: Member) -> None:
         """Let a member make its offer; one that fails is asked again when it is no longer set apart."""
-        loop, host = asyncio.get_running_loop(), None
-        while host is None:
-            if self._is_passed_over(member, loop.time()):
-                await asyncio.sleep(member.fleet.apart_until - loop.time())
-            try:
-                host = await member.backend.create(self._spec, self._id)
-            except BackendError as error:
-                if not error.retryable:
-                    raise
-                member.fleet.set_apart(error)
-                if self._waiter.line is None and not self._is_passed_over(member, loop.time()):
-                    raise all_failed(self._queue.troubles) from error
-        self._offers[member.fleet] = self._offer_of(member, host)
+        loop, fleet = asyncio.get_running_loop(), member.fleet
+        if self._is_passed_over(member, loop.time()):
+            await self._wait_out(member)
+        while (host := await self._create(member)) is None:
+            self._note_answer(member)
+            await asyncio.sleep(max(_PAUSE, fleet.apart_until - loop.time()))
+        self._failures.pop(member.label, None)
+        self._offers[fleet] = self._offer_of(member, host)
         if self._is_open:
             self._hand_in()
+        self._note_answer(member)
+
+    async def _create(self, member: Member) -> SandboxHost | None:
+        """Return what the member makes for the sandbox; None if it fails now, and need not fail later.
+
+        Raises:
+            BackendError: It will always fail, or every member has failed and nobody else can serve who waits.
+        """
+        try:
+            return await member.backend.create(self._spec, self._id)
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            failure = BackendError(f"backend {member.name!r} has cancelled its own `create`")
+            failure.__cause__ = error
+        except BackendError as error:
+            if not error.retryable:
+                raise
+            failure = error
+        self._note_failure(member, failure)
+        return None
+
+    def _note_failure(self, member: Member, error: BackendError) -> None:
+        member.fleet.set_apart(error)
+        self._failures[member.label] = error
+        if self._waiter.line is None and len(self._failures) == len(self._members):
+            raise all_failed(self._failures) from error
+        now = asyncio.get_running_loop().time()
+        if all(other.fleet.is_apart(now) for other in self._members):
+            self._none_is_able.set()
+
+    def _note_answer(self, member: Member) -> None:
+        self._unanswered.discard(member)
+        if not self._unanswered:
+            self._queue.end_offers(self._waiter)
+
+    async def _wait_out(self, member: Member) -> None:
+        """Wait until a member is no longer set apart, or all others are too."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(member.fleet.apart_until):
+                await self._none_is_able.wait()
 
     def _is_passed_over(self, member: Member, now: float) -> bool:
         return member.fleet.is_apart(now) and not all(other.fleet.is_apart(now) for other in self._members)

@@ -124,7 +124,7 @@ class PoolBackend(AgentBackend):
         for member, error in failed:
             member.fleet.set_apart(cast("BackendError", error))
         if len(failed) == len(self.members):
-            raise all_failed(self._queue.troubles)
+            raise all_failed({member.label: error for member, error in failed})
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
         """Wait for a slot of a member, and make the sandbox in it."""

@@ -73,8 +73,9 @@ class Fleet:
         self.latest: Kind | None = None
         """Whose hosts are the ones that are kept or made for `min_hosts`."""
         self.trouble: BackendError | None = None
-        """Why no more hosts are started here while another backend may have them; None while nothing is wrong."""
+        """What last went wrong here; None once a host has started since."""
         self.apart_until = 0.0
+        """Until when no more hosts are started here while another backend may have them."""
         self.rate = rate
         self._chance = chance
         self._demand = demand
@@ -122,9 +123,7 @@ class Fleet:
 
     def is_apart(self, now: float) -> bool:
         """Tell whether it has failed a short while ago."""
-        if now >= self.apart_until:
-            self.trouble = None
-        return self.trouble is not None
+        return self.trouble is not None and now < self.apart_until
 
     def kind(self, offer: SlotOffer, request: SlotRequest) -> Kind:
         """Return the kind of an offer, whose next host is made as this offer says."""

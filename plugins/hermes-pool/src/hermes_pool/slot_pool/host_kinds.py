@@ -30,7 +30,11 @@ class Waiter:
     """Whether the queue was full when he came: he gets a slot at once, or none."""
     future: asyncio.Future[HostSeat]
     line: Line | None = None
-    """Where he stands; None before the first backend has said that it can serve him, since when he can be late."""
+    """Where he stands; None before the first backend has said that it can serve him."""
+    is_expecting: bool = False
+    """Whether a backend has not yet said whether it can serve him; until then not all hope is lost."""
+    has_seen_failure: bool = False
+    """Whether a host that he waited for could not be started."""
     kind: Kind | None = None
     """Of the host in which he has his slot."""
 

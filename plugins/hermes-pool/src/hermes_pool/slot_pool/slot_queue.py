@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Final
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.refusals import all_failed, gave_up, is_final, retold, too_late, too_many
+from hermes_pool.refusals import all_failed, all_left, gave_up, is_final, no_offer, retold, too_late, too_many
 from hermes_pool.slot_pool.creation_rate import CreationRate, load_per_core
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_pool.slot_pool.host_kinds import Kind, Line, Waiter
@@ -87,7 +88,7 @@ class SlotQueue:
 
     @property
     def troubles(self) -> dict[str, BackendError]:
-        """What is wrong with the backends that are set apart, by their names."""
+        """What last went wrong with the backends that have started no host since, by their names."""
         return {fleet.name: fleet.trouble for fleet in self.fleets if fleet.trouble is not None}
 
     def stats(self) -> PoolStats:
@@ -172,6 +173,13 @@ class SlotQueue:
         finally:
             self._leave(waiter)
 
+    def end_offers(self, waiter: Waiter) -> None:
+        """Take note that every backend has answered; who has waited for hosts that failed may have no hope left."""
+        waiter.is_expecting = False
+        told = self._end_of_hope(waiter) if waiter.has_seen_failure else None
+        if told is not None:
+            self.refuse(waiter, told)
+
     def refuse(self, waiter: Waiter, error: BaseException) -> None:
         """Tell somebody that he waits in vain."""
         self._leave(waiter)
@@ -200,9 +208,9 @@ class SlotQueue:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        failures = [result for result in results if result is not None]
+        if failures:
+            raise all_left(failures)
 
     def _closing_error(self) -> BackendError:
         return BackendError(f"pool {self.name!r} is being closed")
@@ -320,14 +328,17 @@ class SlotQueue:
 
     def note_failure(self, kind: Kind, error: BaseException) -> None:
         """Refuse those who wait for a kind of which no host can be started, and for no other."""
-        for line in tuple(kind.lines):
-            told = error if is_final(error) else self._end_of_hope(line)
-            for waiter in line:
-                if told is not None:
-                    self.refuse(waiter, retold(told))
+        for waiter in [waiter for line in kind.lines for waiter in line]:
+            waiter.has_seen_failure = True
+            told = error if is_final(error) else self._end_of_hope(waiter)
+            if told is not None:
+                self.refuse(waiter, retold(told))
 
-    def _end_of_hope(self, line: Line) -> BackendError | None:
-        """Return what those are told of whose hosts too many could not be started in a row, at each backend."""
+    def _end_of_hope(self, waiter: Waiter) -> BackendError | None:
+        """Return what somebody is told of whose hosts too many could not be started in a row, at each backend."""
+        line = waiter.line
+        if line is None or waiter.is_expecting:
+            return None
         failures: dict[str, BaseException] = {**self.troubles}
         for kind in line.kinds:
             if kind.has_ready or kind.backoff.failures < self.options.max_failures or kind.failure is None:
@@ -360,13 +371,22 @@ class SlotQueue:
         self.grow()
 
     def _refuse_late(self, now: float) -> None:
-        """Refuse those who have waited long enough in a queue that does not move."""
-        timeout = self.options.acquire_timeout
-        if now - self._moved < timeout or any(fleet.has_coming for fleet in self.fleets):
+        """Refuse those who have waited long enough for an offer, or in a queue that does not move."""
+        options = self.options
+        is_moving = now - self._moved < options.acquire_timeout or any(fleet.has_coming for fleet in self.fleets)
+        # An offer may need what a start needs, such as an image; what moves the queue does not bring it nearer.
+        in_line = math.inf if is_moving else options.acquire_timeout
+        limits = {waiter: options.start_timeout if waiter.line is None else in_line for waiter in self._waiters}
+        late = [waiter for waiter, limit in limits.items() if now - waiter.since >= limit]
+        if not late:
             return
-        late = [waiter for waiter in self._waiters if waiter.line and now - waiter.since >= timeout]
         stats = self.stats()
         for waiter in late:
-            kinds = waiter.line.kinds if waiter.line else ()
-            failure = next((kind.failure for kind in kinds if kind.failure is not None), None)
-            self.refuse(waiter, too_late(stats, timeout, failure, names=self._names))
+            self.refuse(waiter, self._why_late(waiter, stats))
+
+    def _why_late(self, waiter: Waiter, stats: PoolStats) -> BackendError:
+        if waiter.line is None:
+            return no_offer(stats, self.options.start_timeout, self.troubles, names=self._names)
+        timeout = self.options.acquire_timeout
+        failure = next((kind.failure for kind in waiter.line.kinds if kind.failure is not None), None)
+        return too_late(stats, timeout, failure, names=self._names)

@@ -1,0 +1,257 @@
+"""What the members of a pool offer to a sandbox that waits: members that fail, hang or answer late."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from virtual_time import run_in_virtual_time
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_pool import PoolOptions, SlotUnavailableError
+from hermes_pool.backend.members import Member
+from hermes_pool.backend.offering import Offering
+from hermes_pool.slot_pool.slot_queue import SlotQueue
+from hermes_sandbox.backends import SandboxHost, SlotOffer
+
+
+class Request:
+    """What a sandbox asks of its agent: nothing."""
+
+    spec = SandboxSpec()
+
+    async def greet(self, client, *, marker):
+        return client
+
+
+class Client:
+    """An agent that answers."""
+
+    lost = None
+
+    async def request(self, _fields):
+        return {}, b""
+
+    async def aclose(self):
+        return None
+
+
+class Host(SandboxHost):
+    """A place that costs nothing."""
+
+    async def start_agent(self) -> Any:
+        return Client()
+
+    async def stop_all(self):
+        return None
+
+    async def destroy(self):
+        return None
+
+
+@dataclass
+class Answer:
+    """A place that offers hosts, which a member returns from `create`."""
+
+    offer: SlotOffer
+
+
+@dataclass
+class Backend:
+    """A member of which each `create` and each start of a host does what the test says."""
+
+    creating: Any = None
+    starting: Any = None
+    asked: list[float] = field(default_factory=list)
+
+    async def prepare(self, spec):
+        return spec
+
+    async def create(self, _spec, _sandbox_id):
+        self.asked.append(asyncio.get_running_loop().time())
+        if self.creating is not None:
+            await self.creating()
+        return Answer(SlotOffer("key", self.make_host, 4))
+
+    async def make_host(self):
+        if self.starting is not None:
+            await self.starting()
+        return Host()
+
+
+def failing(message, *, after=0.0):
+    async def fail():
+        await asyncio.sleep(after)
+        raise BackendError(message)
+
+    return fail
+
+
+def hanging(seconds=10**6):
+    async def hang():
+        await asyncio.sleep(seconds)
+
+    return hang
+
+
+async def cancel_itself():
+    raise asyncio.CancelledError
+
+
+class Members:
+    """A queue over some members."""
+
+    def __init__(self, *backends, **options):
+        names = [f"m{number}" for number, _ in enumerate(backends, start=1)]
+        self.queue = SlotQueue(PoolOptions(**options), name="pool", members=names, load=lambda: 0.0)
+        self.members = [
+            Member("fake", backend, fleet) for backend, fleet in zip(backends, self.queue.fleets, strict=True)
+        ]
+
+    async def take(self):
+        """Wait for a slot; return the name of the member that gave it."""
+        waiter = self.queue.enter(Request())
+        offering = asyncio.create_task(Offering(self.queue, self.members, waiter, Request.spec, "s").run())
+        try:
+            seat = await self.queue.take(waiter)
+        finally:
+            offering.cancel()
+        await seat.release()
+        return self.members[waiter.kind.member].label
+
+
+def play(scene):
+    """Run a scene within a day of its own clock, so that one who waits for ever fails the test."""
+
+    async def bounded():
+        async with asyncio.timeout(86400):
+            await scene()
+
+    run_in_virtual_time(bounded())
+
+
+@pytest.mark.parametrize(("quarantine", "at_most"), [(60, 3), (0, 500)])
+def test_a_member_that_fails_is_left_alone_for_a_while_although_all_are_set_apart(quarantine, at_most):
+    """It was asked again at once, for as long as somebody stood in a line: many thousands of times a second."""
+
+    async def scene():
+        works, broken = Backend(starting=failing("m1 starts no host")), Backend(creating=failing("m2 is down"))
+        pool = Members(works, broken, quarantine=quarantine, acquire_timeout=60, max_failures=1000)
+        with pytest.raises(SlotUnavailableError):
+            await pool.take()
+        assert 1 < len(broken.asked) + 1 <= at_most
+        pauses = [later - earlier for earlier, later in zip(broken.asked, broken.asked[1:], strict=False)]
+        assert all(pause >= max(0.25, quarantine) - 1e-6 for pause in pauses)
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_sandbox_is_not_refused_while_an_offer_is_on_its_way():
+    """Those members alone were judged that had answered."""
+
+    async def scene():
+        slow = Backend(creating=hanging(20))
+        pool = Members(Backend(starting=failing("m1 starts no host")), slow, max_failures=2, acquire_timeout=60)
+        assert await pool.take() == "m2"
+        assert len(slow.asked) == 1
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_sandbox_whose_hosts_have_failed_is_refused_as_soon_as_the_last_member_has_answered():
+    async def scene():
+        bad = Backend(starting=failing("m1 starts no host"))
+        # At its end the next start is far off, since the pause after a failed one is doubled each time.
+        late = Backend(creating=failing("m2 is down", after=50))
+        pool = Members(bad, late, max_failures=2, acquire_timeout=600)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(BackendError, match="no member of the pool can be used") as caught:
+            await pool.take()
+        assert asyncio.get_running_loop().time() == pytest.approx(began + 50, abs=0.01)
+        assert "m1: m1 starts no host" in caught.value.message
+        assert "m2: m2 is down" in caught.value.message
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_failures_of_earlier_sandboxes_refuse_no_later_one_that_nothing_was_tried_for():
+    async def scene():
+        bad = Backend(starting=failing("the engine restarts"))
+        pool = Members(bad, max_failures=1)
+        with pytest.raises(BackendError, match="the engine restarts"):
+            await pool.take()
+        bad.starting = None
+        assert await pool.take() == "m1"
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_one_member_s_failure_refuses_nobody_also_without_a_quarantine():
+    async def scene():
+        pool = Members(Backend(creating=failing("m1 is down")), Backend(creating=hanging(3)), quarantine=0)
+        assert await pool.take() == "m2"
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("quarantine", [0, 60])
+def test_where_every_member_fails_the_error_has_what_each_of_them_raised(quarantine):
+    async def scene():
+        first, second = Backend(creating=failing("m1 is down")), Backend(creating=failing("m2 is full", after=3))
+        pool = Members(first, second, quarantine=quarantine)
+        with pytest.raises(BackendError, match="no member of the pool can be used: m1: m1 is down; m2: m2 is full"):
+            await pool.take()
+
+    play(scene)
+
+
+def test_a_member_that_is_passed_over_is_asked_as_soon_as_no_other_works():
+    async def scene():
+        first, second = Backend(creating=failing("m1 is down")), Backend()
+        pool = Members(first, second, quarantine=600, acquire_timeout=900)
+        pool.members[1].fleet.set_apart(BackendError("m2 was down a moment ago"))
+        began = asyncio.get_running_loop().time()
+        assert await pool.take() == "m2"
+        assert second.asked == [began]
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_create_that_cancels_itself_is_a_failure_of_its_member():
+    """The offers ended with it, and nobody told who waited."""
+
+    async def scene():
+        pool = Members(Backend(creating=cancel_itself), quarantine=0)
+        with pytest.raises(BackendError, match="m1: backend 'fake' has cancelled its own `create`"):
+            await pool.take()
+        pool = Members(Backend(creating=cancel_itself), Backend(creating=hanging(3)))
+        assert await pool.take() == "m2"
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_who_gets_no_offer_is_refused_when_his_time_is_over_although_others_move():
+    async def scene():
+        hangs, fails = Backend(creating=hanging()), Backend(creating=failing("m2 is down"))
+        pool = Members(hangs, fails, acquire_timeout=20, start_timeout=60)
+        began = asyncio.get_running_loop().time()
+        waiting = asyncio.create_task(pool.take())
+        await asyncio.sleep(50)
+        hangs.creating = None
+        assert await pool.take() == "m1"
+        with pytest.raises(SlotUnavailableError, match="no member of pool 'pool' has offered a host within 60 s: m2: "):
+            await waiting
+        assert asyncio.get_running_loop().time() == pytest.approx(began + 60, abs=1)
+        await pool.queue.aclose()
+
+    play(scene)
