@@ -90,6 +90,17 @@ def start_given_up(name: str, seconds: float, names: OptionNames = _PLAIN) -> Ho
     )
 
 
+def not_ready(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostStartTimeoutError:
+    """Return why a member is passed over that has a host, but not what a sandbox in it needs."""
+    return HostStartTimeoutError(
+        f"member {name!r} of the pool was not ready within {seconds:.3g} s",
+        hint=_join(
+            "look at what it waits for, as an allocation",
+            *(f"where that takes so long, {step}" for step in names.advise_raising("start_timeout")),
+        ),
+    )
+
+
 def too_late(
     stats: PoolStats,
     timeout: float,

@@ -181,6 +181,67 @@ async def test_an_only_member_that_does_not_get_ready_is_told_when_the_time_of_a
     assert (backend.members[0].fleet.used, backend.stats().waiting) == (0, 0)
 
 
+async def have_host_each(backend):
+    """Let every member have a host, and no sandbox."""
+    for sandbox in [await backend.open(SandboxSpec()) for _ in backend.members]:
+        await sandbox.aclose()
+
+
+async def test_a_member_with_a_host_that_does_not_get_ready_again_keeps_nobody_from_the_others(pool, monkeypatch):
+    """An allocation that had ended was waited for with a slot in hand, for as long as the cluster's queue was."""
+    backend = pool(max_hosts=1, slots_per_host=1)
+    await have_host_each(backend)
+
+    async def wait_for_allocation(_spec):
+        backend.options.start_timeout = 600  # of hosts that may be started after all
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(backend.members[0].backend, "prepare", wait_for_allocation)
+    backend.options.start_timeout = 1
+    async with await backend.open(SandboxSpec()) as sandbox:
+        assert sandbox.provenance["member"] == "engine#2"
+    assert str(backend.members[0].fleet.trouble).startswith("member 'engine#1' of the pool was not ready within 1 s")
+    assert backend.members[0].fleet.used == 0
+
+
+async def test_where_no_member_gets_ready_again_the_error_has_each_of_them(pool, monkeypatch):
+    backend = pool(max_hosts=1, slots_per_host=1)
+    await have_host_each(backend)
+    for number, member in enumerate(backend.members):
+
+        async def refuse(_spec, number=number):
+            raise BackendError(f"allocation {number} has ended")
+
+        monkeypatch.setattr(member.backend, "prepare", refuse)
+    told = "engine#1: allocation 0 has ended; engine#2: allocation 1 has ended"
+    with pytest.raises(BackendError, match=f"no member of the pool can be used: {told}"):
+        await backend.open(SandboxSpec())
+    assert [member.fleet.used for member in backend.members] == [0, 0]
+
+
+async def test_a_host_in_which_no_slot_can_be_opened_takes_one_sandbox_only(pool, monkeypatch):
+    """Its slots were free again at once, so that it was the roomiest for ever."""
+    backend = pool(max_hosts=1, slots_per_host=4, quarantine=300)
+    await have_host_each(backend)
+    offer_slots = backend.members[0].backend.create
+
+    async def offer_slots_on_full_disk(spec, sandbox_id):
+        host = await offer_slots(spec, sandbox_id)
+        describe = host._describe
+        host._describe = lambda place, number: {**describe(place, number), "workspace": "/dev/null/full"}
+        return host
+
+    monkeypatch.setattr(backend.members[0].backend, "create", offer_slots_on_full_disk)
+    with pytest.raises(BackendError) as caught:
+        await backend.open(SandboxSpec())
+    assert caught.value.retryable
+    for number in range(3):
+        assert await work(backend, number) == str(number)
+    assert backend.stats().failed == 1
+    assert backend.stats().last_failure == caught.value.message
+    assert await eventually(lambda: engines(backend)[0].alive == [])
+
+
 async def test_a_trajectory_gets_its_second_sandbox_on_a_full_pool(pool):
     backend = pool(max_hosts=1, slots_per_host=1)
 

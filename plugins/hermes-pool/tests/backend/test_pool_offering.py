@@ -114,7 +114,7 @@ class Members:
     async def take(self):
         """Wait for a slot; return the name of the member that gave it."""
         waiter = self.queue.enter(Request())
-        offering = asyncio.create_task(Offering(self.queue, self.members, waiter, Request.spec, "s").run())
+        offering = asyncio.create_task(Offering(self.queue, self.members, waiter, Request.spec, "s", failures={}).run())
         try:
             seat = await self.queue.take(waiter)
         finally:

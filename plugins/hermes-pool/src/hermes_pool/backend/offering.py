@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
@@ -23,22 +23,38 @@ _PAUSE: Final = 0.25
 
 
 class Offering:
-    """Asks all members what serves a sandbox, and tells the queue."""
+    """Asks all members what serves a sandbox, and tells the queue.
+
+    Args:
+        queue: Of the pool.
+        members: All of the pool.
+        waiter: Who is offered something.
+        spec: What the sandbox is to be.
+        sandbox_id: Its id.
+        failures: What members have raised, by their labels, that are not asked any more.
+    """
 
     def __init__(
-        self, queue: SlotQueue, members: Sequence[Member], waiter: Waiter, spec: SandboxSpec, sandbox_id: str
+        self,
+        queue: SlotQueue,
+        members: Sequence[Member],
+        waiter: Waiter,
+        spec: SandboxSpec,
+        sandbox_id: str,
+        *,
+        failures: Mapping[str, BackendError],
     ) -> None:
         self._queue = queue
-        self._members = members
+        self._members = [member for member in members if member.label not in failures]
         self._waiter = waiter
         self._spec = spec
         self._id = sandbox_id
         self._offers: dict[Fleet, SlotOffer] = {}
         self._is_open = False
         """Whether an offer is handed in as soon as it is made."""
-        self._unanswered = set(members)
+        self._unanswered = set(self._members)
         """Who has neither made an offer nor failed yet."""
-        self._failures: dict[str, BackendError] = {}
+        self._failures = dict(failures)
         """What each member last raised, of those that have made no offer."""
         self._none_is_able = asyncio.Event()
         """Set once every member has been set apart: then those that were passed over are asked too."""
@@ -97,7 +113,7 @@ class Offering:
     def _note_failure(self, member: Member, error: BackendError) -> None:
         member.fleet.set_apart(error)
         self._failures[member.label] = error
-        if self._waiter.line is None and len(self._failures) == len(self._members):
+        if self._waiter.line is None and all(other.label in self._failures for other in self._members):
             raise all_failed(self._failures) from error
         now = asyncio.get_running_loop().time()
         if all(other.fleet.is_apart(now) for other in self._members):

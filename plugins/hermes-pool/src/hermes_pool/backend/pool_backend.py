@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
 
-from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.specs import BackendSpec
@@ -16,7 +16,8 @@ from hermes_pool.backend.members import Build, Member, build_member
 from hermes_pool.backend.offering import Offering
 from hermes_pool.backend.options import PoolBackendOptions
 from hermes_pool.plugin import POOL
-from hermes_pool.refusals import all_failed
+from hermes_pool.refusals import all_failed, not_ready
+from hermes_pool.slot_pool.host_kinds import Rank, Waiter
 from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_pool.statistics import PoolStats
@@ -58,7 +59,7 @@ class PoolBackend(AgentBackend):
         self.setup_timeout = max((backend.setup_timeout for backend in backends), default=self.setup_timeout)
         self.patience = max((backend.patience for backend in backends), default=self.patience)
         self.lease_with(self.leases)
-        self._placements: dict[str, tuple[Member, SlotReservation]] = {}
+        self._placements: dict[str, _Placement] = {}
         """Of sandboxes that are being made."""
 
     def stats(self) -> PoolStats:
@@ -127,48 +128,81 @@ class PoolBackend(AgentBackend):
             raise all_failed({member.label: error for member, error in failed})
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
-        """Wait for a slot of a member, and make the sandbox in it."""
-        member, seat = self._placements[sandbox_id] = await self._place(spec, sandbox_id)
+        """Wait for a slot of a member, and make the sandbox in it; one that cannot be opened spoils its host."""
+        placement = self._placements[sandbox_id] = await self._place(spec, sandbox_id)
         try:
-            return await super().make_sandbox(await member.backend.prepare(spec), sandbox_id)
-        except BaseException:
-            await seat.release()
+            return await super().make_sandbox(placement.spec, sandbox_id)
+        except BaseException as error:
+            placement.note_failure(error)
+            await placement.seat.release()
             raise
         finally:
             del self._placements[sandbox_id]
 
-    async def _place(self, spec: SandboxSpec, sandbox_id: str) -> tuple[Member, SlotReservation]:
-        waiter = self._queue.enter(self.slot_request(spec, sandbox_id))
-        offering = asyncio.create_task(Offering(self._queue, self.members, waiter, spec, sandbox_id).run())
+    async def _place(self, spec: SandboxSpec, sandbox_id: str) -> _Placement:
+        """Take a slot of a member that gets ready; one that does not is passed over, and the place in line is kept."""
+        failures: dict[str, BackendError] = {}
+        rank = None
+        while len(failures) < len(self.members):
+            waiter, seat = await self._take(spec, sandbox_id, failures, rank)
+            assert waiter.kind is not None
+            member, rank = self.members[waiter.kind.member], waiter.rank
+            try:
+                return await self._prepare(member, seat, spec)
+            except BackendError as error:
+                if not error.retryable:
+                    raise
+                member.fleet.set_apart(error)
+                failures[member.label] = error
+        raise all_failed(failures)
+
+    async def _take(
+        self, spec: SandboxSpec, sandbox_id: str, failures: Mapping[str, BackendError], rank: Rank | None
+    ) -> tuple[Waiter, SlotReservation]:
+        waiter = self._queue.enter(self.slot_request(spec, sandbox_id), rank)
+        offers = Offering(self._queue, self.members, waiter, spec, sandbox_id, failures=failures)
+        offering = asyncio.create_task(offers.run())
         try:
-            seat = await self._queue.take(waiter)
+            return waiter, await self._queue.take(waiter)
         finally:
             offering.cancel()
-        assert waiter.kind is not None
-        return self.members[waiter.kind.member], seat
+
+    async def _prepare(self, member: Member, seat: SlotReservation, spec: SandboxSpec) -> _Placement:
+        """Let the member provide what a sandbox needs besides its host, as an allocation that may have ended since."""
+        seconds = self.options.start_timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return _Placement(member, seat, await member.backend.prepare(spec))
+        except BaseException as error:
+            await seat.release()
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise not_ready(member.label, seconds) from error
+            raise
 
     def lease_terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
         """Return the member's terms, with its name: `sandboxes gc` needs no pool to collect it."""
-        member, _ = self._placements[sandbox_id]
+        member = self._placements[sandbox_id].member
         return dataclasses.replace(member.backend.lease_terms(spec, sandbox_id), backend=member.name)
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Let the member serve it, in its slot."""
-        member, seat = self._placements[sandbox_id]
-        host = await member.backend.create(spec, sandbox_id)
-        host.occupy(seat)
+        placement = self._placements[sandbox_id]
+        host = await placement.member.backend.create(spec, sandbox_id)
+        host.occupy(placement.seat)
+        placement.is_occupied = True
         return host
 
     def process_limit(self, spec: SandboxSpec, sandbox_id: str) -> int:
         """Return the task's number, or the member's; as long as it has none, the pool's."""
         if sandbox_id not in self._placements:
             return super().process_limit(spec, sandbox_id)
-        member, _ = self._placements[sandbox_id]
+        member = self._placements[sandbox_id].member
         return member.backend.process_limit(spec, sandbox_id)
 
     def sandbox_provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
         """Return what is recorded with the rollout, with the member's label."""
-        member, _ = self._placements[sandbox_id]
+        member = self._placements[sandbox_id].member
         return {**super().sandbox_provenance(spec, sandbox_id, host), "member": member.label}
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
@@ -211,6 +245,24 @@ class PoolBackend(AgentBackend):
                     closing.push_async_callback(member.backend.aclose)
                 closing.push_async_callback(self._queue.aclose)
                 closing.push_async_callback(super().aclose)
+
+
+@dataclasses.dataclass(slots=True)
+class _Placement:
+    """Where a sandbox is being made, and by what spec."""
+
+    member: Member
+    seat: SlotReservation
+    spec: SandboxSpec
+    is_occupied: bool = False
+    """Whether the slot is in use: what fails then, fails in the host."""
+
+    def note_failure(self, error: BaseException) -> None:
+        """Let others go elsewhere where a slot could not be opened in a host that still works, as on a full disk."""
+        is_of_host = isinstance(error, BackendError) and error.retryable and not isinstance(error, SandboxLostError)
+        if self.is_occupied and is_of_host:
+            self.seat.spoil()
+            self.member.fleet.note_unusable_slot(cast("BackendError", error))
 
 
 @contextlib.contextmanager

@@ -121,6 +121,12 @@ class Fleet:
         self.trouble = error
         self.apart_until = asyncio.get_running_loop().time() + self.options.quarantine
 
+    def note_unusable_slot(self, error: BackendError) -> None:
+        """Take note of a slot that could not be opened in a host that works."""
+        self.counts["failed"] += 1
+        self.last_failure = message_of(error)
+        self.set_apart(error)
+
     def is_apart(self, now: float) -> bool:
         """Tell whether it has failed a short while ago."""
         return self.trouble is not None and now < self.apart_until

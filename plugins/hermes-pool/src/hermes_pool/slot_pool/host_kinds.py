@@ -18,12 +18,15 @@ _REMEMBERED: Final = 16
 _RANK: Final = attrgetter("rank")
 
 
+Rank = tuple[bool, int]
+"""Who is served first: those who have a slot already, since they give none back before; then who came first."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Waiter:
     """Somebody who waits for a slot, from when he comes until he has it."""
 
-    rank: tuple[bool, int]
-    """Who is served first: those who have a slot already, since they give none back before; then who came first."""
+    rank: Rank
     since: float
     request: SlotRequest
     is_surplus: bool

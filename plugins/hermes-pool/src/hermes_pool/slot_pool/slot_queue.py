@@ -17,7 +17,7 @@ from hermes_pool.options import OptionNames, PoolOptions
 from hermes_pool.refusals import all_failed, all_left, gave_up, is_final, no_offer, retold, too_late, too_many
 from hermes_pool.slot_pool.creation_rate import CreationRate, load_per_core
 from hermes_pool.slot_pool.fleet import Fleet
-from hermes_pool.slot_pool.host_kinds import Kind, Line, Waiter
+from hermes_pool.slot_pool.host_kinds import Kind, Line, Rank, Waiter
 from hermes_pool.slot_pool.making_room import make_room
 from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 from hermes_pool.slot_pool.slot_records import Slot, slots_of
@@ -116,8 +116,12 @@ class SlotQueue:
         """Return a record of every slot, taken or free."""
         return [slot for fleet in self.fleets for host in fleet.hosts for slot in slots_of(host)]
 
-    def enter(self, request: SlotRequest) -> Waiter:
+    def enter(self, request: SlotRequest, rank: Rank | None = None) -> Waiter:
         """Return a place in the queue; `take` has to follow, whatever happens between.
+
+        Args:
+            request: What the sandbox asks of its agent.
+            rank: Of one whose slot was of no use to him: he takes his place again.
 
         Raises:
             BackendError: The pool is being closed.
@@ -127,7 +131,7 @@ class SlotQueue:
         loop, rollout_id = asyncio.get_running_loop(), request.spec.rollout_id
         has_slot = rollout_id is not None and any(fleet.holders[rollout_id] for fleet in self.fleets)
         waiter = Waiter(
-            rank=(not has_slot, next(self._turns)),
+            rank=rank or (not has_slot, next(self._turns)),
             since=loop.time(),
             request=request,
             is_surplus=self.waiting >= self.options.max_waiting,
