@@ -180,6 +180,19 @@ def test_a_sandbox_whose_hosts_have_failed_is_refused_as_soon_as_the_last_member
     play(scene)
 
 
+def test_a_member_that_never_answers_does_not_keep_a_sandbox_waiting_for_hosts_that_fail():
+    async def scene():
+        bad = Backend(starting=failing("m1 starts no host"))
+        pool = Members(bad, Backend(creating=hanging()), max_failures=2, acquire_timeout=6000, start_timeout=50)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(BackendError, match="no member of the pool can be used: m1: m1 starts no host"):
+            await pool.take()
+        assert asyncio.get_running_loop().time() == pytest.approx(began + 50, abs=0.01)
+        await pool.queue.aclose()
+
+    play(scene)
+
+
 def test_failures_of_earlier_sandboxes_refuse_no_later_one_that_nothing_was_tried_for():
     async def scene():
         bad = Backend(starting=failing("the engine restarts"))

@@ -61,8 +61,11 @@ class Offering:
 
     async def run(self) -> None:
         """Hand in offers until there are no more to come; refuse who waits, when none can be made."""
-        now = asyncio.get_running_loop().time()
+        loop, queue = asyncio.get_running_loop(), self._queue
+        now = loop.time()
         self._waiter.is_expecting = True
+        # One that never answers must not keep alive the hope of who waits for hosts that fail elsewhere.
+        timer = loop.call_later(queue.options.start_timeout, queue.end_offers, self._waiter)
         asking = {member: asyncio.create_task(self._ask(member)) for member in self._members}
         able = [task for member, task in asking.items() if not self._is_passed_over(member, now)]
         try:
@@ -71,8 +74,9 @@ class Offering:
             self._hand_in()
             await asyncio.gather(*asking.values())
         except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, who waits is told
-            self._queue.refuse(self._waiter, error)
+            queue.refuse(self._waiter, error)
         finally:
+            timer.cancel()
             for task in asking.values():
                 task.cancel()
 

@@ -178,7 +178,7 @@ class SlotQueue:
             self._leave(waiter)
 
     def end_offers(self, waiter: Waiter) -> None:
-        """Take note that every backend has answered; who has waited for hosts that failed may have no hope left."""
+        """Take note that no further offer is waited for; who has waited for hosts that failed may have no hope left."""
         waiter.is_expecting = False
         told = self._end_of_hope(waiter) if waiter.has_seen_failure else None
         if told is not None:
