@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from virtual_time import run_in_virtual_time
 
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotUnavailableError
 from hermes_pool.backend.members import Member
@@ -249,6 +249,20 @@ def test_a_create_that_cancels_itself_is_a_failure_of_its_member():
         pool = Members(Backend(creating=cancel_itself), Backend(creating=hanging(3)))
         assert await pool.take() == "m2"
         await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_create_that_returns_nothing_is_an_error_that_names_its_member():
+    """A forgotten `return`; it was asked for ever."""
+
+    class Forgetful(Backend):
+        async def create(self, _spec, _sandbox_id):
+            return None
+
+    async def scene():
+        with pytest.raises(SandboxRefusedError, match="expected a host from `create` of backend 'fake', got None"):
+            await Members(Forgetful()).take()
 
     play(scene)
 

@@ -101,7 +101,13 @@ class Offering:
             BackendError: It will always fail, or every member has failed and nobody else can serve who waits.
         """
         try:
-            return await member.backend.create(self._spec, self._id)
+            host: SandboxHost | None = await member.backend.create(self._spec, self._id)
+            if host is None:  # a stranger's, which has forgotten to return it
+                raise SandboxRefusedError(
+                    f"expected a host from `create` of backend {member.name!r}, got None",
+                    hint="return a SharedHost from it",
+                )
+            return host
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
