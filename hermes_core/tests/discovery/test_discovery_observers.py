@@ -58,6 +58,15 @@ def test_what_an_observer_raises_is_counted_under_its_name(load):
     assert registry.event_problems == []
 
 
+def test_failures_before_an_observer_came_stay_with_those_after_it(load):
+    before = load().with_observer("first", Failing())
+    before.fire("hermes_tool_called", "one")
+    observed = before.with_observer("second", Failing())
+    observed.fire("hermes_tool_called", "two")
+    assert [(one.plugin, one.count) for one in observed.event_problems] == [("first", 2), ("second", 1)]
+    assert [(one.plugin, one.count) for one in before.event_problems] == [("first", 1)]
+
+
 def test_an_object_without_a_hook_of_an_event_changes_nothing(load):
     registry = load()
     assert registry.with_observer("object", object()) is registry

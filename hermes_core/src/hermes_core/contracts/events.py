@@ -71,7 +71,7 @@ class ProcessUpdated:
 class Sink(Protocol):
     """A writer of finished rollouts, beside the run's own JSONL. Its calls run one after another in a worker thread.
 
-    It gets every recorded outcome once. A call that raises is counted in the summary and stops nothing else.
+    It gets every recorded outcome once. If `open` raises, no run begins; a `write` that raises counts in the summary.
     """
 
     def open(self, folder: str) -> None:

@@ -19,10 +19,11 @@ SLOW_SECONDS: Final = 0.05
 class EventDispatcher:
     """Calls the listeners of one registry, and records failures: one counted entry per plugin, hook and kind."""
 
-    __slots__ = ("_listeners", "_problems")
+    __slots__ = ("_listeners", "problems")
 
     def __init__(self, hooks: Iterable[str], implementations: Mapping[str, Mapping[str, pluggy.HookImpl]]) -> None:
-        self._problems: dict[tuple[str, str, str], EventProblem] = {}
+        self.problems: dict[tuple[str, str, str], EventProblem] = {}
+        """The failures so far, in order of their first appearance."""
         self._listeners = {
             hook: tuple((plugin, found[hook]) for plugin, found in implementations.items() if hook in found)
             for hook in hooks
@@ -40,15 +41,10 @@ class EventDispatcher:
     def note(self, plugin: str, hook: str, kind: str, message: str, seconds: float = 0.0) -> None:
         """Count one failure."""
         key = (plugin, hook, kind)
-        count = self._problems[key].count + 1 if key in self._problems else 1
-        self._problems[key] = EventProblem(
+        count = self.problems[key].count + 1 if key in self.problems else 1
+        self.problems[key] = EventProblem(
             plugin=plugin, hook=hook, kind=kind, count=count, message=message[:500], seconds=seconds
         )
-
-    @property
-    def problems(self) -> list[EventProblem]:
-        """The failures so far, in order of their first appearance."""
-        return list(self._problems.values())
 
     def _deliver(self, plugin: str, hook: str, implementation: pluggy.HookImpl, event: object) -> None:
         start = time.perf_counter()

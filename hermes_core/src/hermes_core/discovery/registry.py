@@ -88,6 +88,7 @@ class Registry:
             raise ConfigError(f"expected a name that no observer has, got {name!r}", hint="give each its own")
         extended = copy.copy(self)
         extended._observe({**self._hooks, name: found})  # noqa: SLF001 - it is one of these
+        extended._events.problems.update(self._events.problems)  # noqa: SLF001 - as above
         return extended
 
     def names(self, kind: str) -> tuple[str, ...]:
@@ -187,7 +188,7 @@ class Registry:
     @property
     def event_problems(self) -> list[EventProblem]:
         """Failures of listeners: one counted entry per plugin, hook and kind ("raised" or "slow")."""
-        return self._events.problems
+        return list(self._events.problems.values())
 
     @property
     def conflicts(self) -> tuple[Conflict, ...]:

@@ -179,3 +179,17 @@ def test_long_texts_are_cut_and_no_output_and_no_message_is_kept(sink, tmp_path)
     assert all(len(line) < 2000 for line in (tmp_path / "events.jsonl").read_text().splitlines())
     process = lines(tmp_path)[2]
     assert (process["moment"], process["reason"], process["output_chars"]) == ("ended", "exited", 10_000)
+
+
+def test_a_value_that_is_no_json_costs_its_field_alone_which_the_line_names(sink, tmp_path):
+    made, fire = sink()
+    fire("hermes_tool_called", tool(seconds={1, 2}))
+    parts = {"a": 1.0, "b": object()}
+    fire("hermes_rollout_scored", RolloutScored(rollout_id="r", status="ok", reward=1.0, parts=parts))
+    fire("hermes_rollout_finished", finished(turns=3))
+    made.write({"rollout_id": "r"})
+    made.close()
+    called, scored, ended = lines(tmp_path)[1:]
+    assert (called["name"], called["left_out"]) == ("terminal", ["seconds"])
+    assert (scored["reward"], scored["left_out"], "parts" in scored) == (1.0, ["parts"], False)
+    assert (ended["turns"], "left_out" in ended) == (3, False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
+import signal
 import traceback
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from wandb_files import read_run
 from hermes_core.contracts.errors import UserError
 from hermes_runner.config import RunConfig
 from hermes_runner.run.run import Run
+from hermes_runner.sinks import wandb_sink
 from hermes_runner.sinks.wandb_sink import WandbOptions, WandbSink
 
 KEY = "5ec4e7" * 6 + "5ec4"
@@ -130,3 +133,86 @@ def test_a_process_that_dies_is_said_with_its_status(tmp_path):
         sink.write({"stop_reason": "final_answer"})
     with pytest.raises(RuntimeError, match="ended with status -9"):
         sink.close()
+
+
+SUMMARY = {"rollouts": {"total": 1}, "run": {"planned": 1}}
+OUTCOME = {"stop_reason": "final_answer", "reward_status": "ok", "reward": 1.0, "turns": 2}
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """A sink whose process does nothing any more, from the second request on."""
+    sink, before = sink_of("offline"), children()
+    sink.open(begin_folder(tmp_path / "out"))
+    os.kill(sink._process._process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(wandb_sink, "_SECONDS", 0.1)
+    yield sink
+    assert children() == before
+
+
+def test_a_process_that_hangs_is_ended_and_every_later_call_has_the_same_reason_at_once(stopped, monkeypatch):
+    reason = r"^wandb took more than 0\.1 s to log$"
+    with pytest.raises(TimeoutError, match=reason):
+        stopped.write(OUTCOME)
+    assert stopped._process._process.wait(60) == -signal.SIGKILL
+    monkeypatch.setattr(wandb_sink.WandbProcess, "_exchange", None)  # nothing more is sent
+    for call in (lambda: stopped.write(OUTCOME), lambda: stopped.write_summary(SUMMARY), stopped.close):
+        with pytest.raises(TimeoutError, match=reason):
+            call()
+
+
+def test_a_process_that_does_not_read_a_long_request_is_ended(stopped):
+    with pytest.raises(TimeoutError, match="to log"):
+        stopped._process.ask("log", {"text": "x" * 1_000_000})
+    with pytest.raises(TimeoutError, match="to log"):
+        stopped.close()
+
+
+def test_a_run_with_more_than_a_thousand_open_files_is_logged(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("a process may not have 2,000 open files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    null = os.open(os.devnull, os.O_RDONLY)
+    opened = [null, *(os.dup(null) for _ in range(1100))]
+    try:
+        sink = sink_of("offline")
+        sink.open(begin_folder(tmp_path / "out"))
+        assert sink._process._process.stdout.fileno() > 1024
+        sink.write(OUTCOME)
+        sink.close()
+    finally:
+        for number in opened:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (run,) = offline_runs(tmp_path / "out")
+    assert len(run["history"]) == 1
+
+
+async def test_rollouts_before_a_resume_that_take_long_to_read_are_read_over_many_calls(
+    registry, config, tmp_path, monkeypatch
+):
+    options = {"mode": "offline", "project": "p"}
+    await Run(config(options, group_size=4), registry, stream=io.StringIO()).execute()
+    read = []
+
+    def note(line):
+        read.append(line)
+        return line
+
+    monkeypatch.setattr(wandb_sink, "without_samples", note)
+    monkeypatch.setattr(wandb_sink, "_READING", 0.0)
+    sink = sink_of("offline")
+    sink.open(str(tmp_path / "out"))
+    assert read == []
+    with (tmp_path / "out" / "rollouts.jsonl").open("ab") as file:
+        file.write(b"{}\n")  # those of the resumed run come by `write`
+    sink.write(OUTCOME)
+    sink.write(OUTCOME)
+    assert len(read) == 2
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    sink.write_summary(summary)
+    sink.close()
+    assert len(read) == 4
+    (points,) = [run["history"] for run in offline_runs(tmp_path / "out")[1:]]
+    assert [(point["rollouts"], point["mean/reward"]) for point in points] == [(6, pytest.approx((4 * 0.5 + 2) / 6))]

@@ -125,4 +125,21 @@ class EventsSink:
         lines = timeline.lines
         if (left_out := timeline.many - self._max_events) > 0:
             lines.append({"at": lines[-1]["at"], "rollout_id": rollout_id, "event": "left_out", "count": left_out})
-        self._file.append_line(b"".join(encode(line) + b"\n" for line in lines))
+        self._file.append_line(b"".join(_encode_line(line) + b"\n" for line in lines))
+
+
+def _encode_line(line: Mapping[str, Any]) -> bytes:
+    """Encode a line; the fields of it that are no JSON are left out, and named in its `left_out`."""
+    try:
+        return encode(line)
+    except (TypeError, ValueError, RecursionError):
+        kept = {name: value for name, value in line.items() if _is_json(value)}
+        return encode({**kept, "left_out": [name for name in line if name not in kept]})
+
+
+def _is_json(value: object) -> bool:
+    try:
+        encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

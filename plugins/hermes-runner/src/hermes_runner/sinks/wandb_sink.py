@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
@@ -21,6 +22,8 @@ from hermes_runner.sinks.running_means import RunningMeans
 
 _SECONDS: Final = 50.0
 """What one request may take: less than a call of a sink may, so that the process is ended here and not left behind."""
+_READING: Final = 20.0
+"""Seconds that one outcome's call reads earlier rollouts of a resumed run, of which there may be many gigabytes."""
 _BOOT: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from hermes_runner.sinks.wandb_process import main; main()"
@@ -55,13 +58,14 @@ class WandbSink:
     def __init__(self, options: WandbOptions) -> None:
         self._options = options
         self._means = RunningMeans()
+        self._earlier: Iterator[bytes] = iter(())
+        self._has_news = False
         self._is_complete = False
 
     def open(self, folder: str) -> None:
         """Begin the W&B run, named after the run's own id, with the run's settings, which have no secrets."""
-        with Path(folder, ROLLOUTS).open("rb") as lines:
-            for line in lines:
-                self._means.add(json.loads(without_samples(line)))
+        rollouts = Path(folder, ROLLOUTS)
+        self._earlier = _lines_before(rollouts, rollouts.stat().st_size)
         self._process = WandbProcess()
         options = self._options.model_dump(include={"project", "entity", "name", "group", "mode"})
         manifest = json.loads(Path(folder, MANIFEST).read_bytes())
@@ -76,16 +80,20 @@ class WandbSink:
             raise
 
     def write(self, outcome: Mapping[str, Any]) -> None:
-        """Count an outcome, and log with every so many."""
+        """Count an outcome, and log with every so many, once those of before a resume are counted."""
+        self._process.check()
         self._means.add(outcome)
-        if self._means.rollouts % self._options.every == 0:
-            self._process.ask("log", self._means.values())
+        self._has_news = True
+        if self._count_earlier(_READING) and self._means.rollouts % self._options.every == 0:
+            self._log()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Log what is left, and set the summary of the W&B run."""
         self._is_complete = summary["rollouts"]["total"] >= summary["run"]["planned"]
-        if self._means.rollouts % self._options.every:
-            self._process.ask("log", self._means.values())
+        self._process.check()
+        self._count_earlier(float("inf"))
+        if self._has_news:
+            self._log()
         self._process.ask("summary", {name: summary[name] for name in _SUMMARY})
 
     def close(self) -> None:
@@ -94,6 +102,25 @@ class WandbSink:
             self._process.ask("finish", {"exit_code": 0 if self._is_complete else 1})
         finally:
             self._process.end()
+
+    def _count_earlier(self, seconds: float) -> bool:
+        """Count rollouts of before a resume, for a while; tells whether none is left."""
+        end = time.monotonic() + seconds
+        for line in self._earlier:
+            self._means.add(json.loads(without_samples(line)))
+            if time.monotonic() >= end:
+                return False
+        return True
+
+    def _log(self) -> None:
+        self._process.ask("log", self._means.values())
+        self._has_news = False
+
+
+def _lines_before(path: Path, end: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while file.tell() < end:
+            yield file.readline()
 
 
 class WandbProcess:
@@ -110,22 +137,49 @@ class WandbProcess:
             env={name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"},
             start_new_session=True,
         )
+        self._gave_up = ""
+        """Why the process was killed, if it was."""
+
+    def check(self) -> None:
+        """Raise the `TimeoutError` after which the process was killed, if it was."""
+        if self._gave_up:
+            raise TimeoutError(self._gave_up)
 
     def ask(self, what: str, values: Mapping[str, Any], *, api_key: str | None = None) -> None:
-        """Send a request and wait for its answer; raises `RuntimeError` with what went wrong."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        """Send a request and wait for its answer; raises `RuntimeError` with what went wrong.
+
+        A process that takes too long is killed, since answers have no numbers: its next one might be to this request.
+        This call and all later ones raise the same `TimeoutError`.
+        """
+        self.check()
         line = json.dumps({"do": what, "values": values, "api_key": api_key}, default=str)
-        with contextlib.suppress(BrokenPipeError):  # the end of its answers says more
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-        if not select.select([self._process.stdout], [], [], _SECONDS)[0]:
-            raise TimeoutError(f"wandb took more than {_SECONDS:g} s to {what}")
-        answer = self._process.stdout.readline()
+        # Its death ends whichever wait this thread is in: to be read, for an answer or for the end.
+        limit = threading.Timer(_SECONDS, self._give_up, [f"wandb took more than {_SECONDS:g} s to {what}"])
+        limit.start()
+        try:
+            answer = self._exchange(line.encode() + b"\n")
+            status = None if answer else self._process.wait()
+        finally:
+            limit.cancel()
+            limit.join()
+        self.check()
         if not answer:
-            raise RuntimeError(f"the process of wandb ended with status {self._process.wait()}: {self._last_words()}")
+            raise RuntimeError(f"the process of wandb ended with status {status}: {self._last_words()}")
         if (error := json.loads(answer)["error"]) is not None:
             raise RuntimeError(error)
+
+    def _exchange(self, request: bytes) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # the end of its answers says more
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+        return self._process.stdout.readline()
+
+    def _give_up(self, why: str) -> None:
+        self._gave_up = why
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Let it end, which it does when its requests do, and end it after that."""
