@@ -172,8 +172,8 @@ class Run:
             if pending:
                 folder.begin()
             recorder = Recorder(folder, self._sinks)
-            await recorder.start()
             stack.push_async_callback(self._close_sinks, recorder, folder)
+            await recorder.start()
             finish = partial(self._finish, folder, plan, recorder, len(specs), started)
             try:
                 await self._play(pending, len(specs), engine, recorder, folder)
@@ -210,10 +210,12 @@ class Run:
 
     async def _close_sinks(self, recorder: Recorder, folder: OutputFolder) -> None:
         """Close them, and say once what went wrong at the end."""
-        await recorder.close()
         rest = f"every outcome is in {ROLLOUTS}; hermes-core report {folder.path} builds {REPORT} from it"
-        while recorder.closing_errors:
-            self._warn(f"sink {recorder.closing_errors.pop(0)}; what it writes may lack its end\n  → {rest}")
+        try:
+            await recorder.close()
+        finally:
+            while recorder.closing_errors:
+                self._warn(f"sink {recorder.closing_errors.pop(0)}; what it writes may lack its end\n  → {rest}")
 
     def _warn(self, text: str) -> None:
         self._say(f"warning: {self._scrubber.text(text)}\n")

@@ -92,11 +92,21 @@ class Recorder:
             raise errors[0]
 
     async def close(self) -> None:
-        """Close the sinks, when they have had their last outcomes; a second time does nothing."""
+        """Close the sinks, when they have had their last outcomes; a second time does nothing.
+
+        A cancellation gives up the sink that is being waited for; it is raised when the others are closed.
+        """
+        interruption: BaseException | None = None
         while self._feeds:
-            trouble = await self._feeds.pop(0).close()
+            feed = self._feeds.pop(0)
+            try:
+                trouble = await feed.close()
+            except BaseException as error:  # noqa: BLE001 - raised below
+                interruption, trouble = error, feed.unclosed_error
             self.closing_errors += [] if trouble is None else [trouble]
         self._thread.close()
+        if interruption is not None:
+            raise interruption
 
     async def _write(self, action: Callable[[], None]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

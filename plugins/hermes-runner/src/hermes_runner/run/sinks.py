@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -32,27 +33,44 @@ class SinkFeed:
         self._threads = WorkerThreads(2)  # half of them for one key: one
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue(_WAITING)
         self._is_stuck = False
+        self._left_behind: str | None = None
+        self._opening = threading.Lock()  # between the thread that opens it and who waits for that
+        self._is_open = self._is_given_up = False
         self._consumer: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def open(self, folder: str) -> None:
         """Begin; a sink that cannot is the user's to mend."""
         try:
             async with asyncio.timeout(self._limit):
-                await guard_plugin_call(self._threads.run("sink", partial(self._sink.open, folder)))
+                await guard_plugin_call(self._threads.run("sink", partial(self._open, folder)))
         except Exception as error:  # the plugin boundary: whatever it raises, the run does not begin
             raise UserError(f"sink {self._name!r} cannot begin: {type(error).__name__}: {error}") from error
+        finally:
+            with self._opening:
+                self._is_given_up = not self._is_open
         self._consumer = asyncio.create_task(self._consume())
+
+    def _open(self, folder: str) -> None:
+        """Open the sink, and close it again if that took so long that nobody waits for it any more."""
+        self._sink.open(folder)
+        with self._opening:
+            self._is_open = not self._is_given_up
+        if not self._is_open:
+            self._sink.close()
 
     async def put(self, outcome: Mapping[str, Any]) -> None:
         """Queue one outcome."""
         await self._queue.put(outcome)
 
     async def drain(self) -> None:
-        """Wait until the sink has had the last outcome; none is put afterwards."""
-        if self._consumer is not None:
-            await self._queue.put(None)
-            await self._consumer
-            self._consumer = None
+        """Wait until the sink has had the last outcome; none is put afterwards. A cancelled wait can be repeated."""
+        if self._consumer is None or self._consumer.done():
+            return
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._queue.put(None))
+        await asyncio.wait((self._consumer,))
+        self._ending.cancel()  # a consumer that was ended takes nothing more
 
     async def write_summary(self, summary: Mapping[str, Any]) -> str | None:
         """Hand over the summary, where the sink wants it; returns what went wrong, and raises an `OutputError`."""
@@ -65,10 +83,21 @@ class SinkFeed:
 
     async def close(self) -> str | None:
         """Wait for the last outcomes, then close the sink; a stuck one is left behind. Returns why it is not closed."""
-        await self.drain()
-        trouble = None if self._is_stuck else await self._call(self._sink.close, "was not closed", limit=self._limit)
-        self._threads.close()
-        return trouble
+        try:
+            await self.drain()
+            if self._is_stuck or not self._is_open:
+                return self._left_behind
+            return await self._call(self._sink.close, "was not closed", limit=self._limit)
+        finally:
+            for task in (self._consumer, self._ending):
+                if task is not None:
+                    task.cancel()
+            self._threads.close()
+
+    @property
+    def unclosed_error(self) -> str:
+        """What to tell of a sink whose last call nobody waits for any more."""
+        return f"{self._name}: was not closed, because the run was ended before it had taken everything"
 
     async def _consume(self) -> None:
         while (outcome := await self._queue.get()) is not None:
@@ -92,6 +121,10 @@ class SinkFeed:
             async with deadline:
                 await guard_plugin_call(self._threads.run("sink", action))
         except raises:
+            raise
+        except asyncio.CancelledError:
+            self._is_stuck = True  # its thread is still in this call, and its calls run one after another
+            self._left_behind = self.unclosed_error
             raise
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
             self._is_stuck = deadline.expired()  # a sink may raise a `TimeoutError` of its own

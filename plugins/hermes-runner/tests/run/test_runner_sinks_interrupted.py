@@ -1,0 +1,240 @@
+"""Sinks of a run that cannot begin or is ended while they still have work: each is closed, or named as not closed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import threading
+from collections import Counter
+
+import pytest
+
+from hermes_core.contracts.errors import UserError
+from hermes_core.specs import EngineSpec, SinkSpec
+from hermes_runner.config import RunConfig
+from hermes_runner.run import sinks
+from hermes_runner.run.local_engine import LocalEngine
+from hermes_runner.run.run import Run
+from hermes_runner.run.scheduling import Recorder
+from hermes_runner.run.sinks import SinkFeed
+from hermes_testing.watching import TooSoon, with_more_time
+
+
+class Noting:
+    """A sink that notes what it is told."""
+
+    def __init__(self):
+        self.calls = []
+
+    def open(self, folder):
+        del folder
+        self.calls.append("open")
+
+    def write(self, outcome):
+        del outcome
+        self.calls.append("write")
+
+    def close(self):
+        self.calls.append("close")
+
+
+class Held(Noting):
+    """A sink whose writes end when `release` is set; `begun` is set in the first one."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.release = asyncio.Event(), threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, outcome):
+        self._loop.call_soon_threadsafe(self.begun.set)
+        assert self.release.wait(60)
+        super().write(outcome)
+
+
+@pytest.fixture
+async def held():
+    sink = Held()
+    yield sink
+    sink.release.set()
+
+
+async def opened(sink, errors=None):
+    feed = SinkFeed("held", sink, Counter() if errors is None else errors, limit=60)
+    await feed.open("")
+    return feed
+
+
+async def cancel(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_sink_is_fed_on_and_closed_after_a_wait_for_it_was_cancelled(held):
+    feed = await opened(held)
+    for _ in range(3):
+        await feed.put({})
+    waiting = asyncio.create_task(feed.drain())
+    await held.begun.wait()
+    await cancel(waiting)
+    held.release.set()
+    assert await feed.close() is None
+    assert held.calls == ["open", "write", "write", "write", "close"]
+
+
+async def test_a_cancelled_wait_can_be_repeated_though_the_queue_is_full(held, monkeypatch):
+    monkeypatch.setattr(sinks, "_WAITING", 1)
+    feed = await opened(held)
+    await feed.put({})
+    await held.begun.wait()
+    for _ in range(2):
+        waiting = asyncio.create_task(feed.drain())
+        await asyncio.sleep(0)
+        await cancel(waiting)
+    held.release.set()
+    assert await feed.close() is None
+    assert held.calls == ["open", "write", "close"]
+
+
+async def test_a_sink_that_was_not_waited_for_is_named_and_gets_no_second_call_at_a_time(held):
+    feed = await opened(held)
+    await feed.put({})
+    await held.begun.wait()
+    closing = asyncio.create_task(feed.close())
+    await asyncio.sleep(0)
+    await cancel(closing)
+    assert held.calls == ["open"]
+    assert feed.unclosed_error == "held: was not closed, because the run was ended before it had taken everything"
+
+
+@pytest.fixture
+def config(tmp_path):
+    task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+
+    def made(*names):
+        values = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "group_size": 50}
+        values |= {"enabled_toolsets": ["terminal"], "sinks": list(names), "max_concurrent": 1, "engine": "noting"}
+        return RunConfig.parse({**values, "report": False}, source="the test")
+
+    return made
+
+
+def with_sinks(registry, **given):
+    for name, sink in given.items():
+        spec = SinkSpec(name=name, summary="Notes.", target="test:Noting")
+        registry = registry.with_component(spec, sink)
+    return registry
+
+
+@pytest.fixture
+def engines(registry):
+    """A registry with the engine `noting`, and the list of those that were closed."""
+    closed = []
+
+    class NotingEngine(LocalEngine):
+        async def aclose(self):
+            await super().aclose()
+            closed.append(self)
+
+    spec = EngineSpec(name="noting", summary="-", target="test:NotingEngine")
+    return registry.with_component(spec, NotingEngine), closed
+
+
+@pytest.fixture
+def draining(monkeypatch):
+    """Set whenever a run begins to wait for its sinks' last outcomes."""
+    begun, drain = asyncio.Event(), SinkFeed.drain
+
+    async def noted(feed):
+        begun.set()
+        await drain(feed)
+
+    monkeypatch.setattr(SinkFeed, "drain", noted)
+    return begun
+
+
+async def ended_while_draining(running, held, draining):
+    """End a run as a signal does, and once more while it waits for its sinks."""
+    await held.begun.wait()
+    for _ in range(2):
+        running.cancel()
+        await draining.wait()
+        draining.clear()
+
+
+async def test_a_run_that_is_ended_twice_closes_its_sinks_and_its_engine(engines, config, held, draining, tmp_path):
+    registry, closed = engines
+    other, stream = Noting(), io.StringIO()
+    run = Run(config("held", "other"), with_sinks(registry, held=held, other=other), stream=stream)
+    running = asyncio.ensure_future(run.execute())
+    await ended_while_draining(running, held, draining)
+    held.release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    recorded = len((tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines())
+    assert held.calls == other.calls == ["open", *["write"] * recorded, "close"]
+    assert len(closed) == 1
+    assert "was not closed" not in stream.getvalue()
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["rollouts"]["total"] == recorded
+
+
+async def test_a_run_that_is_ended_three_times_names_the_sink_it_did_not_close(engines, config, held, draining):
+    registry, closed = engines
+    other, stream = Noting(), io.StringIO()
+    run = Run(config("held", "other"), with_sinks(registry, held=held, other=other), stream=stream)
+    running = asyncio.ensure_future(run.execute())
+    await ended_while_draining(running, held, draining)
+    await cancel(running)
+    assert held.calls == ["open"]
+    assert (other.calls[-1], len(closed)) == ("close", 1)
+    assert "warning: sink held: was not closed, because the run was ended" in stream.getvalue()
+
+
+async def test_sinks_that_had_begun_are_closed_when_another_cannot(engines, config):
+    class Refusing(Noting):
+        def open(self, folder):
+            raise OSError("no such table")
+
+    registry, closed = engines
+    first, last = Noting(), Noting()
+    registry = with_sinks(registry, first=first, bad=Refusing(), last=last)
+    with pytest.raises(UserError, match="sink 'bad' cannot begin: OSError: no such table"):
+        await Run(config("first", "bad", "last"), registry, stream=io.StringIO()).execute()
+    assert (first.calls, last.calls, len(closed)) == (["open", "close"], [], 1)
+
+
+async def test_a_sink_that_took_too_long_to_begin_is_closed_when_it_has_begun(tmp_path):
+    class Slow(Noting):
+        def __init__(self):
+            super().__init__()
+            self.release, self.closed = threading.Event(), threading.Event()
+
+        def open(self, folder):
+            self.calls.append("begun")
+            assert self.release.wait(60)
+            super().open(folder)
+
+        def close(self):
+            super().close()
+            self.closed.set()
+
+    class Folder:
+        path = tmp_path
+
+    async def attempt(seconds):
+        slow, first = Slow(), Noting()
+        recorder = Recorder(Folder(), {"first": first, "slow": slow}, sink_timeout=seconds)
+        try:
+            with pytest.raises(UserError, match="cannot begin: TimeoutError"):
+                await recorder.start()
+            TooSoon.unless(slow.calls and first.calls, "the call had not begun")
+            await recorder.close()
+        finally:
+            slow.release.set()
+        assert await asyncio.to_thread(slow.closed.wait, 60)
+        assert (slow.calls, first.calls) == (["begun", "open", "close"], ["open", "close"])
+
+    await with_more_time(attempt)
