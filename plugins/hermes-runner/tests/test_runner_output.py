@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,43 @@ def test_a_torn_line_longer_than_the_reading_block_is_cut_off(tmp_path):
     path.write_bytes(b'{"rollout_id":"a"}\n' + b"x" * 300_000)
     JsonlFile(path).close()
     assert path.read_bytes() == b'{"rollout_id":"a"}\n'
+
+
+def test_a_write_that_fails_takes_nothing_from_another_writer(tmp_path, monkeypatch):
+    path = tmp_path / "lines.jsonl"
+    ours, theirs = JsonlFile(path), JsonlFile(path)
+    written, write = [], os.write
+
+    def full(descriptor, data):
+        """Take a part of the first line, then be full; the other one writes meanwhile, if it can."""
+        if written:
+            other.start()
+            other.join(0.2)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(write(descriptor, data[:10]))
+        return 10
+
+    def append():
+        monkeypatch.setattr(os, "write", write)
+        theirs.append(outcome("theirs"))
+
+    other = threading.Thread(target=append)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OutputError, match="No space left"):
+        ours.append(outcome("ours"))
+    other.join(60)
+    ours.append(outcome("ours"))
+    assert [line["rollout_id"] for line in lines(path)] == ["theirs", "ours"]
+
+
+def test_half_a_line_of_a_killed_writer_is_cut_off_by_another_ones_next_line(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    file = JsonlFile(path)
+    file.append(outcome("a"))
+    with path.open("ab") as killed:
+        killed.write(b'{"rollout_id":')
+    file.append(outcome("b"))
+    assert [line["rollout_id"] for line in lines(path)] == ["a", "b"]
 
 
 def test_two_runs_cannot_write_to_one_folder(opened, tmp_path):

@@ -10,6 +10,7 @@ import signal
 
 import pytest
 
+from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.trainer.journal import Journal, unused_path
 from hermes_core.contracts.errors import OutputError
 
@@ -25,6 +26,10 @@ def largest_file(size):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, previous)
+
+
+def numbers(path):
+    return [json.loads(line)["n"] for line in path.read_text().splitlines()]
 
 
 async def test_every_line_is_there_in_order_when_it_is_closed(tmp_path):
@@ -69,7 +74,7 @@ async def test_a_write_that_fails_is_told_when_it_is_closed_and_leaves_no_half_l
     assert (tmp_path / "a.jsonl").read_bytes() == b""
 
 
-async def test_lines_that_could_not_be_written_are_written_with_the_next_ones(tmp_path):
+async def test_lines_that_could_not_be_written_are_written_with_the_next_ones_that_are_taken(tmp_path):
     journal = Journal(tmp_path / "a.jsonl")
     with largest_file(4096):
         journal.append({"n": 1, "text": "x" * 10_000})
@@ -78,7 +83,42 @@ async def test_lines_that_could_not_be_written_are_written_with_the_next_ones(tm
         journal.append({"n": 2})
     journal.append({"n": 3})
     await journal.aclose()
-    assert [json.loads(line)["n"] for line in (tmp_path / "a.jsonl").read_text().splitlines()] == [1, 2, 3]
+    assert numbers(tmp_path / "a.jsonl") == [1, 3]
+
+
+async def test_a_line_that_was_refused_and_is_added_again_is_there_once(tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    with largest_file(4096):
+        journal.append({"n": 1, "text": "x" * 10_000})
+        await asyncio.wait([journal._writing])
+    with pytest.raises(OutputError):
+        journal.append({"n": 2})
+    journal.append({"n": 2})
+    await journal.aclose()
+    assert numbers(tmp_path / "a.jsonl") == [1, 2]
+
+
+async def test_lines_that_could_not_be_written_are_tried_once_more_when_it_is_closed(tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    with largest_file(4096):
+        journal.append({"n": 1, "text": "x" * 10_000})
+        await asyncio.wait([journal._writing])
+    await journal.aclose()
+    assert numbers(tmp_path / "a.jsonl") == [1]
+
+
+async def test_a_rollout_whose_line_was_refused_is_open_and_gets_it_later(tmp_path):
+    journal = Journal(tmp_path / "a.jsonl")
+    ledger = Ledger(journal.append)
+    with largest_file(4096):
+        journal.append({"n": 1, "text": "x" * 10_000})
+        await asyncio.wait([journal._writing])
+    with pytest.raises(OutputError), ledger.line("r", group_id="g"):
+        ledger.close("r", End.SENT)
+    await journal.aclose()
+    _, line = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert (json.loads(line)["rollout_id"], json.loads(line)["end"]) == ("r", "errored")
+    assert ledger.summary() == {"sent": 0, "rejected": 0, "errored": 1, "cancelled": 0, "open": 0}
 
 
 def test_an_unused_name_is_found_beside_used_ones(tmp_path):

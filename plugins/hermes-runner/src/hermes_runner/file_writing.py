@@ -1,12 +1,14 @@
 """Files that a kill or a full disk leaves whole: JSON lines that are appended, and files that are replaced.
 
-A line is appended by one write to a file that only this process has open for writing. A kill can therefore only tear
-the last line, and opening the file again cuts a torn line off. What did not fit on the disk is cut off at once.
+Lines are appended under the file's lock, which is held for that alone, so several processes may append to one file. A
+kill can therefore only tear the last line, which whoever opens the file or appends next cuts off. What did not fit on
+the disk is cut off at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -30,22 +32,26 @@ class JsonlFile:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise unwritable_error(path, error) from error
-        self._cut_torn_tail()
+        with self._locked():
+            self._cut_torn_tail()
 
     def append(self, value: Mapping[str, Any]) -> None:
         """Write one line, whole or not at all; raises `OutputError` when the disk is full."""
         self.append_line(encode(value) + b"\n")
 
     def append_line(self, line: bytes) -> None:
-        """Write one line that is already serialised, or several."""
-        written = 0
-        try:
-            while written < len(line):
-                written += os.write(self._fd, memoryview(line)[written:])
-        except OSError as error:
-            with contextlib.suppress(OSError):  # what is no regular file has no size, and kept nothing
-                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
-            raise unwritable_error(self.path, error) from error
+        """Write one line that is already serialised, or several; waits for another process that is writing."""
+        with self._locked():
+            self._cut_torn_tail()
+            size = os.fstat(self._fd).st_size
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(self._fd, memoryview(line)[written:])
+            except OSError:
+                with contextlib.suppress(OSError):  # what is no regular file has no size, and kept nothing
+                    os.ftruncate(self._fd, size)
+                raise
 
     def lines(self) -> Iterator[bytes]:
         """Read the lines from the start."""
@@ -58,8 +64,22 @@ class JsonlFile:
             os.close(self._fd)
             self._fd = -1
 
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep others from writing to the file; raises `OutputError`."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # also where a forked child has the file open
+        except OSError as error:
+            raise unwritable_error(self.path, error) from error
+
     def _cut_torn_tail(self) -> None:
         size = os.fstat(self._fd).st_size
+        if size == 0 or os.pread(self._fd, 1, size - 1) == b"\n":
+            return
         end = size
         while end > 0:
             start = max(0, end - _BLOCK)

@@ -74,21 +74,22 @@ class Ledger:
 
     def close(self, rollout_id: str, end: End, reason: str = "") -> None:
         """Record the end of a rollout."""
-        entry = self._open.pop(rollout_id, None)
+        entry = self._open.get(rollout_id)
         if entry is None:
             known = self._closed.get(rollout_id)
             said = "was never opened" if known is None else f"ended before: {known.end} ({known.reason})"
             raise HermesError(f"the ledger cannot close rollout {rollout_id} as {end}: it {said}")
         closed = Entry(rollout_id=rollout_id, group_id=entry.group_id, split=entry.split, end=end, reason=reason)
+        item_play = ITEM.get()
+        if item_play is None:
+            self.write([closed.to_json()])  # if that raises, the rollout is still open and its group's error closes it
+        else:
+            item_play.ledger.append(closed.to_json())
+        del self._open[rollout_id]
         self._closed[rollout_id] = closed
         if len(self._closed) > _REMEMBERED:
             del self._closed[next(iter(self._closed))]
         self.counts[end] += 1
-        item_play = ITEM.get()
-        if item_play is None:
-            self.write([closed.to_json()])
-        else:
-            item_play.ledger.append(closed.to_json())
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write lines of ended rollouts."""

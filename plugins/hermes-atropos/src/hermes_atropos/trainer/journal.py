@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
 from hermes_runner import JsonlFile
 
 
 class Journal:
-    """An append-only JSONL file; lines are serialised at once and written by a thread, in order.
+    """An append-only JSONL file, of one or several processes; lines are serialised at once and written by a thread.
 
-    `aclose` waits for the last line; a line that could not be written raises `OutputError` there. Half a line that an
-    earlier process left at the end is cut off with the first write: before, another process may be writing it.
+    What could not be written raises `OutputError` once, at the next `append`, and is tried again with the lines after
+    it; `aclose` waits for the last line. Half a line that a killed process left is cut off with the first write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,24 +33,25 @@ class Journal:
         self._writing: asyncio.Task[None] | None = None
 
     def append(self, value: Mapping[str, Any]) -> None:
-        """Add a line; returns before it is written."""
+        """Add a line; returns before it is written. If it raises, the line is not added and can be added again."""
+        self._raise_if_failed()
         self._waiting += encode(value) + b"\n"
         if self._writing is None or self._writing.done():
-            self._raise_if_failed()
             self._writing = asyncio.create_task(self._flush())
 
     async def aclose(self) -> None:
-        """Write pending lines and close the file."""
+        """Write pending lines, those that failed once more, and close the file; a cancelled caller waits as well."""
         try:
-            while self._waiting or (self._writing is not None and not self._writing.done()):
-                if self._writing is None or self._writing.done():
-                    self._raise_if_failed()
-                    self._writing = asyncio.create_task(self._flush())
-                await asyncio.wait([self._writing])
-            self._raise_if_failed()
+            await run_uncancelled(self._write_rest())
         finally:
             if self._file is not None:
                 self._file.close()
+
+    async def _write_rest(self) -> None:
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)  # there may be room now
+        self._writing = asyncio.create_task(self._flush())
+        await self._writing
 
     async def _flush(self) -> None:
         while self._waiting:
