@@ -41,11 +41,13 @@ class SinkFeed:
 
     async def open(self, folder: str) -> None:
         """Begin; a sink that cannot is the user's to mend."""
+        deadline = asyncio.timeout(self._limit)
         try:
-            async with asyncio.timeout(self._limit):
+            async with deadline:
                 await guard_plugin_call(self._threads.run("sink", partial(self._open, folder)))
         except Exception as error:  # the plugin boundary: whatever it raises, the run does not begin
-            raise UserError(f"sink {self._name!r} cannot begin: {type(error).__name__}: {error}") from error
+            what = f"it took more than {self._limit:g} s" if deadline.expired() else f"{type(error).__name__}: {error}"
+            raise UserError(f"sink {self._name!r} cannot begin: {what}") from error
         finally:
             with self._opening:
                 self._is_given_up = not self._is_open

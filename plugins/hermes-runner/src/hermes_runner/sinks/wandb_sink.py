@@ -22,8 +22,8 @@ from hermes_runner.sinks.running_means import RunningMeans
 
 _SECONDS: Final = 50.0
 """What one request may take: less than a call of a sink may, so that the process is ended here and not left behind."""
-_READING: Final = 20.0
-"""Seconds that one outcome's call reads earlier rollouts of a resumed run, of which there may be many gigabytes."""
+_READING: Final = 5.0
+"""Seconds for which one `write` reads earlier rollouts of a resumed run; a request still fits into the same call."""
 _BOOT: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from hermes_runner.sinks.wandb_process import main; main()"
@@ -119,8 +119,8 @@ class WandbSink:
 
 def _lines_before(path: Path, end: int) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while file.tell() < end:
-            yield file.readline()
+        while file.tell() < end and (line := file.readline()):
+            yield line
 
 
 class WandbProcess:
