@@ -102,12 +102,6 @@ class Offering:
         """
         try:
             host: SandboxHost | None = await member.backend.create(self._spec, self._id)
-            if host is None:  # a stranger's, which has forgotten to return it
-                raise SandboxRefusedError(
-                    f"expected a host from `create` of backend {member.name!r}, got None",
-                    hint="return a SharedHost from it",
-                )
-            return host
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
@@ -117,6 +111,13 @@ class Offering:
             if not error.retryable:
                 raise
             failure = error
+        else:
+            if host is None:  # a stranger's, which has forgotten to return it
+                raise SandboxRefusedError(
+                    f"expected a host from `create` of backend {member.name!r}, got None",
+                    hint="return a SharedHost from it",
+                )
+            return host
         self._note_failure(member, failure)
         return None
 
