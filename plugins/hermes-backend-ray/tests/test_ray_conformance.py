@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+from ray_cluster import PERMANENT
 
 from hermes_testing import BackendSuite, PluginSuite
 
@@ -19,7 +20,7 @@ class OnRay(BackendSuite):
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):
-        given = {"actor_timeout": 60, "setup_timeout": 120}
+        given = {"actor_timeout": 60, "setup_timeout": 120, "resources": PERMANENT}
         self.options = {"address": ray_driver.address, **given}
 
 

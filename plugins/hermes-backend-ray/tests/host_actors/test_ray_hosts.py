@@ -10,6 +10,7 @@ import sys
 import pytest
 import ray
 from ray import cloudpickle
+from ray_cluster import PERMANENT
 
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.cluster.announcements import log_announcements
@@ -26,7 +27,7 @@ async def hosts(ray_driver):
     made = []
 
     def make(**options):
-        made.append(Hosts(RayOptions(address=ray_driver.address, **options)))
+        made.append(Hosts(RayOptions(**{"address": ray_driver.address, "resources": PERMANENT, **options})))
         return made[-1]
 
     yield make
@@ -190,7 +191,7 @@ def test_two_backends_share_a_connection_and_end_only_their_own(ray_cluster, tmp
 
 
 async def test_what_a_backend_shares_with_this_process_stays(ray_driver, tmp_path):
-    backend = RayBackend(RayOptions(address=ray_driver.address))
+    backend = RayBackend(RayOptions(address=ray_driver.address, resources=PERMANENT))
     backend.lease_dir = tmp_path
     async with await backend.open(SandboxSpec()) as sandbox:
         provenance = dict(sandbox.provenance)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+from ray_cluster import PERMANENT
 
 from hermes_testing import EngineSuite
 
@@ -17,4 +18,4 @@ class TestEngine(EngineSuite):
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):
-        self.options = {"address": ray_driver.address, "workers": 1, "num_cpus": 0}
+        self.options = {"address": ray_driver.address, "workers": 1, "num_cpus": 0, "resources": PERMANENT}

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 NODES: Final = 3
+_PERMANENT: Final = {"permanent": 1e6}
+"""What these nodes have, and those that a test adds have not: `PERMANENT` in ray_cluster.py asks for it."""
 _STORE: Final = 80 << 20
 """Bytes of each node's object store; Ray's own minimum is little less."""
 _LINGER: Final = 2.0
@@ -144,7 +146,7 @@ def hold(path: str) -> None:
     """Run the cluster until nobody is connected."""
     from ray.cluster_utils import Cluster
 
-    shared = {"num_cpus": 2, "object_store_memory": _STORE}
+    shared = {"num_cpus": 2, "object_store_memory": _STORE, "resources": _PERMANENT}
     cluster = Cluster(initialize_head=True, head_node_args={**shared, "include_dashboard": False})
     try:
         for _ in range(NODES - 1):

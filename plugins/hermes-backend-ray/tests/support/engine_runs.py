@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ray_cluster import PERMANENT
+
 from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_runner import Run, RunConfig, RunResult
@@ -115,7 +117,8 @@ class Runs:
         return path
 
     def config(self, tasks: Path, *, out: str = "out", engine: str = "ray", **values: Any) -> RunConfig:
-        options = {"address": self.address, "num_cpus": 0, "workers": 3, **values.pop("options", {})}
+        options = {"address": self.address, "num_cpus": 0, "workers": 3, "resources": PERMANENT}
+        options.update(values.pop("options", {}))
         given = {
             "tasks": str(tasks),
             "out": str(self.folder / out),

@@ -16,6 +16,9 @@ from typing import Any, Final, Self
 _START: Final = 300.0
 """Seconds in which three nodes must run, on a busy machine."""
 
+PERMANENT: Final = {"permanent": 1.0}
+"""Option `resources` of a test that must not be given a node which another worker's test adds, and then kills."""
+
 MACHINES: Final = ("127.0.0.2", "127.0.0.3")
 """Other addresses of this machine, which are other machines to Ray: tests start nodes there, and let them die."""
 

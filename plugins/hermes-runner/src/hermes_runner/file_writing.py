@@ -32,7 +32,7 @@ class JsonlFile:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise unwritable_error(path, error) from error
-        with self._locked():
+        with self._file_lock():
             self._cut_torn_tail()
 
     def append(self, value: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class JsonlFile:
 
     def append_line(self, line: bytes) -> None:
         """Write one line that is already serialised, or several; waits for another process that is writing."""
-        with self._locked():
+        with self._file_lock():
             self._cut_torn_tail()
             size = os.fstat(self._fd).st_size
             try:
@@ -65,7 +65,7 @@ class JsonlFile:
             self._fd = -1
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _file_lock(self) -> Iterator[None]:
         """Keep others from writing to the file; raises `OutputError`."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX)

@@ -63,7 +63,7 @@ class TasksCommand:
         registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
         loaded = _filter_tasks(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
         if arguments.action == "list":
-            return _list(_with_verifiers_checked(loaded, registry), as_json=arguments.json)
+            return _list(_add_verifier_problems(loaded, registry), as_json=arguments.json)
         return _check(loaded, registry, arguments)
 
 
@@ -98,7 +98,7 @@ def _filter_tasks(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedT
     return dataclasses.replace(loaded, tasks=tuple(task for task in loaded.tasks if task.id in wanted))
 
 
-def _with_verifiers_checked(loaded: LoadedTasks, registry: Registry) -> LoadedTasks:
+def _add_verifier_problems(loaded: LoadedTasks, registry: Registry) -> LoadedTasks:
     """Add what is wrong with the options of each task's verifiers to the problems."""
     import dataclasses
 
