@@ -213,21 +213,21 @@ def test_disabled_toolsets_are_taken_away_at_the_end():
         select_tools(registry_of(), disabled_toolsets=["all"])
 
 
-def aliased(*toolsets):
+def registry_with_aliases(*toolsets):
     """A registry of two tools and of toolsets, given as name, tool and aliases."""
     specs = [ToolsetSpec(name=name, summary="s", tools=(one,), aliases=aliases) for name, one, *aliases in toolsets]
     return registry_of([tool("one", "own"), tool("two", "own")], specs)
 
 
 def test_an_alias_means_its_toolset_wherever_a_toolset_is_named():
-    registry = aliased(("first", "one", "1st"), ("second", "two", "2nd", "other"))
+    registry = registry_with_aliases(("first", "one", "1st"), ("second", "two", "2nd", "other"))
     assert validate_toolset(registry, "1st")
     assert resolve_toolset(registry, "other") == resolve_toolset(registry, "second") == ("two",)
     assert selected(registry, enabled_toolsets=["first", "2nd"], disabled_toolsets=["other"]) == ("one",)
 
 
 def test_an_alias_is_recorded_under_the_name_of_its_toolset():
-    registry = aliased(("first", "one", "1st"))
+    registry = registry_with_aliases(("first", "one", "1st"))
     assert select_tools(registry, enabled_toolsets=["1st", "first"]).drawn == ("first",)
 
 
@@ -241,7 +241,7 @@ def test_an_alias_is_recorded_under_the_name_of_its_toolset():
 )
 def test_a_name_of_two_toolsets_is_an_error_that_names_both(toolsets, name):
     with pytest.raises(AmbiguousComponentError, match=f"'{name}' is a name of 2 toolsets: first, (second|own)"):
-        select_tools(aliased(*toolsets), enabled_toolsets=[name])
+        select_tools(registry_with_aliases(*toolsets), enabled_toolsets=[name])
 
 
 def test_an_alias_that_is_another_toolsets_name_leaves_that_one_its_qualified_name(site, load):

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from aiohttp import web
-from chat_server import ask, completion, connecting, serving_answers
+from chat_server import ask, completion
 
 from hermes_core.contracts.errors import (
     ContextOverflowError,
@@ -22,18 +22,6 @@ from hermes_testing.watching import TooSoon, with_more_time
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5}
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8"}
-
-
-@pytest.fixture
-async def server():
-    async with serving_answers() as server:
-        yield server
-
-
-@pytest.fixture
-async def connect(server):
-    async with connecting(server) as make:
-        yield make
 
 
 def chunk(finish=None, usage=None, **delta):

@@ -28,18 +28,6 @@ KEY = "sk-very-secret-0123456789"
 TOOL = {"type": "function", "function": {"name": "terminal", "description": "Runs.", "parameters": {"type": "object"}}}
 
 
-@pytest.fixture
-async def server():
-    async with serving_answers() as server:
-        yield server
-
-
-@pytest.fixture
-async def connect(server):
-    async with connecting(server) as make:
-        yield make
-
-
 async def test_a_request_carries_model_messages_tools_sampling_and_the_rollout_id(server, connect):
     server.plays(completion("hi"))
     client = connect(extra_body={"provider": {"only": ["x"]}, "top_p": 0.5})

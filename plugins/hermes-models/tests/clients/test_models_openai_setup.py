@@ -8,7 +8,7 @@ import logging
 import aiohttp
 import pytest
 from aiohttp import web
-from chat_server import ask, completion, connecting, serving_answers
+from chat_server import ask, completion
 
 from hermes_core.contracts.errors import (
     ConfigError,
@@ -23,18 +23,6 @@ from hermes_models.clients.openai import OpenAIChatClient
 from hermes_testing.servers import unreachable_url
 
 KEY = "sk-very-secret-0123456789"
-
-
-@pytest.fixture
-async def server():
-    async with serving_answers() as server:
-        yield server
-
-
-@pytest.fixture
-async def connect(server):
-    async with connecting(server) as make:
-        yield make
 
 
 async def test_the_check_lists_models_and_never_samples(server, connect):

@@ -7,7 +7,7 @@ import math
 
 import pytest
 from aiohttp import web
-from chat_server import NOON, ask, completion, connecting, serving_answers
+from chat_server import NOON, ask, completion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,18 +79,6 @@ NAMES = ["Retry-After", "retry-after-ms", "x-ratelimit-reset-tokens", "x-ratelim
 def test_any_header_text_gives_a_finite_number_of_seconds_or_none(headers, text):
     found = requested_wait(headers, text, NOON)
     assert found is None or (math.isfinite(found) and found >= 0)
-
-
-@pytest.fixture
-async def server():
-    async with serving_answers() as server:
-        yield server
-
-
-@pytest.fixture
-async def connect(server):
-    async with connecting(server) as make:
-        yield make
 
 
 async def test_a_limit_that_ends_within_the_patience_costs_no_call(server, connect):

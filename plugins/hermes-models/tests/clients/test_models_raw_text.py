@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from aiohttp import web
-from chat_server import ask, completion, connecting, serving_answers
+from chat_server import ask, completion
 
 from hermes_core.contracts.errors import ModelAuthError, ModelRequestError
 from hermes_core.contracts.model import ModelSettings, ToolSchemas
@@ -18,18 +18,6 @@ TOOL = {"type": "function", "function": {"name": "terminal", "description": "Run
 TOOLS = ToolSchemas.of([TOOL])
 WITH_MARKS = {"skip_special_tokens": False}
 NONE = {"tool_choice": "none", **WITH_MARKS}
-
-
-@pytest.fixture
-async def server():
-    async with serving_answers() as server:
-        yield server
-
-
-@pytest.fixture
-async def connect(server):
-    async with connecting(server) as make:
-        yield make
 
 
 def be(server, engine):

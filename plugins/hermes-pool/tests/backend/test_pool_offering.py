@@ -126,11 +126,11 @@ class Members:
 def play(scene):
     """Run a scene within a day of its own clock, so that one who waits for ever fails the test."""
 
-    async def bounded():
+    async def scene_within_a_day():
         async with asyncio.timeout(86400):
             await scene()
 
-    run_in_virtual_time(bounded())
+    run_in_virtual_time(scene_within_a_day())
 
 
 @pytest.mark.parametrize(("quarantine", "at_most"), [(60, 3), (0, 500)])

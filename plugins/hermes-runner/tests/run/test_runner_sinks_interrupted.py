@@ -39,7 +39,7 @@ class Noting:
         self.calls.append("close")
 
 
-class Held(Noting):
+class SlowSink(Noting):
     """A sink whose writes end when `release` is set; `begun` is set in the first one."""
 
     def __init__(self):
@@ -54,14 +54,14 @@ class Held(Noting):
 
 
 @pytest.fixture
-async def held():
-    sink = Held()
+async def slow_sink():
+    sink = SlowSink()
     yield sink
     sink.release.set()
 
 
-async def opened(sink, errors=None):
-    feed = SinkFeed("held", sink, Counter() if errors is None else errors, limit=60)
+async def open_feed(sink, errors=None):
+    feed = SinkFeed("slow_sink", sink, Counter() if errors is None else errors, limit=60)
     await feed.open("")
     return feed
 
@@ -72,41 +72,41 @@ async def cancel(task):
         await task
 
 
-async def test_a_sink_is_fed_on_and_closed_after_a_wait_for_it_was_cancelled(held):
-    feed = await opened(held)
+async def test_a_sink_is_fed_on_and_closed_after_a_wait_for_it_was_cancelled(slow_sink):
+    feed = await open_feed(slow_sink)
     for _ in range(3):
         await feed.put({})
     waiting = asyncio.create_task(feed.drain())
-    await held.begun.wait()
+    await slow_sink.begun.wait()
     await cancel(waiting)
-    held.release.set()
+    slow_sink.release.set()
     assert await feed.close() is None
-    assert held.calls == ["open", "write", "write", "write", "close"]
+    assert slow_sink.calls == ["open", "write", "write", "write", "close"]
 
 
-async def test_a_cancelled_wait_can_be_repeated_though_the_queue_is_full(held, monkeypatch):
+async def test_a_cancelled_wait_can_be_repeated_though_the_queue_is_full(slow_sink, monkeypatch):
     monkeypatch.setattr(sinks, "_WAITING", 1)
-    feed = await opened(held)
+    feed = await open_feed(slow_sink)
     await feed.put({})
-    await held.begun.wait()
+    await slow_sink.begun.wait()
     for _ in range(2):
         waiting = asyncio.create_task(feed.drain())
         await asyncio.sleep(0)
         await cancel(waiting)
-    held.release.set()
+    slow_sink.release.set()
     assert await feed.close() is None
-    assert held.calls == ["open", "write", "close"]
+    assert slow_sink.calls == ["open", "write", "close"]
 
 
-async def test_a_sink_that_was_not_waited_for_is_named_and_gets_no_second_call_at_a_time(held):
-    feed = await opened(held)
+async def test_a_sink_that_was_not_waited_for_is_named_and_gets_no_second_call_at_a_time(slow_sink):
+    feed = await open_feed(slow_sink)
     await feed.put({})
-    await held.begun.wait()
+    await slow_sink.begun.wait()
     closing = asyncio.create_task(feed.close())
     await asyncio.sleep(0)
     await cancel(closing)
-    assert held.calls == ["open"]
-    assert feed.unclosed_error == "held: was not closed, because the run was ended before it had taken everything"
+    assert slow_sink.calls == ["open"]
+    assert feed.unclosed_error == "slow_sink: was not closed, because the run was ended before it had taken everything"
 
 
 @pytest.fixture
@@ -148,49 +148,51 @@ def draining(monkeypatch):
     """Set whenever a run begins to wait for its sinks' last outcomes."""
     begun, drain = asyncio.Event(), SinkFeed.drain
 
-    async def noted(feed):
+    async def tell_and_drain(feed):
         begun.set()
         await drain(feed)
 
-    monkeypatch.setattr(SinkFeed, "drain", noted)
+    monkeypatch.setattr(SinkFeed, "drain", tell_and_drain)
     return begun
 
 
-async def ended_while_draining(running, held, draining):
+async def ended_while_draining(running, slow_sink, draining):
     """End a run as a signal does, and once more while it waits for its sinks."""
-    await held.begun.wait()
+    await slow_sink.begun.wait()
     for _ in range(2):
         running.cancel()
         await draining.wait()
         draining.clear()
 
 
-async def test_a_run_that_is_ended_twice_closes_its_sinks_and_its_engine(engines, config, held, draining, tmp_path):
+async def test_a_run_that_is_ended_twice_closes_its_sinks_and_its_engine(
+    engines, config, slow_sink, draining, tmp_path
+):
     registry, closed = engines
     other, stream = Noting(), io.StringIO()
-    run = Run(config("held", "other"), with_sinks(registry, held=held, other=other), stream=stream)
+    run = Run(config("slow_sink", "other"), with_sinks(registry, slow_sink=slow_sink, other=other), stream=stream)
     running = asyncio.ensure_future(run.execute())
-    await ended_while_draining(running, held, draining)
-    held.release.set()
+    await ended_while_draining(running, slow_sink, draining)
+    slow_sink.release.set()
     with pytest.raises(asyncio.CancelledError):
         await running
     recorded = len((tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines())
-    assert held.calls == other.calls == ["open", *["write"] * recorded, "close"]
+    assert slow_sink.calls == other.calls == ["open", *["write"] * recorded, "close"]
     assert len(closed) == 1
     assert "was not closed" not in stream.getvalue()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["rollouts"]["total"] == recorded
 
 
-async def test_a_run_that_is_ended_three_times_names_the_sink_it_did_not_close(engines, config, held, draining):
+async def test_a_run_that_is_ended_three_times_names_the_sink_it_did_not_close(engines, config, slow_sink, draining):
     registry, closed = engines
     other, stream = Noting(), io.StringIO()
-    run = Run(config("held", "other"), with_sinks(registry, held=held, other=other), stream=stream)
+    run = Run(config("slow_sink", "other"), with_sinks(registry, slow_sink=slow_sink, other=other), stream=stream)
     running = asyncio.ensure_future(run.execute())
-    await ended_while_draining(running, held, draining)
+    await ended_while_draining(running, slow_sink, draining)
     await cancel(running)
-    assert held.calls == ["open"]
+    assert slow_sink.calls == ["open"]
     assert (other.calls[-1], len(closed)) == ("close", 1)
-    assert "warning: sink held: was not closed, because the run was ended" in stream.getvalue()
+    assert "warning: sink slow_sink: was not closed, because the run was ended" in stream.getvalue()
 
 
 async def test_sinks_that_had_begun_are_closed_when_another_cannot(engines, config):

@@ -57,7 +57,7 @@ def tool(name="terminal", **fields):
     return ToolCalled(**values)
 
 
-def finished(**outcome):
+def rollout_end(**outcome):
     return RolloutFinished(rollout_id="r", outcome={"attempt": 1, "stop_reason": "final_answer", **outcome})
 
 
@@ -144,7 +144,7 @@ def test_attempts_that_were_played_again_are_in_one_timeline(sink, tmp_path):
     made, fire = sink()
     for attempt in (1, 2):
         fire("hermes_rollout_started", RolloutStarted(rollout_id="r", task_id="t", group_id="g"))
-        fire("hermes_rollout_finished", finished(attempt=attempt))
+        fire("hermes_rollout_finished", rollout_end(attempt=attempt))
     made.write({"rollout_id": "r"})
     made.close()
     found = [(line["event"], line.get("attempt")) for line in lines(tmp_path)[1:]]
@@ -156,7 +156,7 @@ def test_what_is_too_much_is_counted_and_the_score_and_the_end_are_there_all_the
     for number in range(5):
         fire("hermes_tool_called", tool(f"tool{number}"))
     fire("hermes_rollout_scored", RolloutScored(rollout_id="r", status="ok", reward=1.0, parts={"a": 1.0}))
-    fire("hermes_rollout_finished", finished())
+    fire("hermes_rollout_finished", rollout_end())
     made.write({"rollout_id": "r"})
     made.close()
     *events, left_out = lines(tmp_path)[1:]
@@ -173,7 +173,7 @@ def test_long_texts_are_cut_and_no_output_and_no_message_is_kept(sink, tmp_path)
         exit_code=1, reason="exited", seconds=2.0, output=long,
     )  # fmt: skip
     fire("hermes_process_updated", update)
-    fire("hermes_rollout_finished", finished(messages=[long]))
+    fire("hermes_rollout_finished", rollout_end(messages=[long]))
     made.write({"rollout_id": "r"})
     made.close()
     assert all(len(line) < 2000 for line in (tmp_path / "events.jsonl").read_text().splitlines())
@@ -186,7 +186,7 @@ def test_a_value_that_is_no_json_costs_its_field_alone_which_the_line_names(sink
     fire("hermes_tool_called", tool(seconds={1, 2}))
     parts = {"a": 1.0, "b": object()}
     fire("hermes_rollout_scored", RolloutScored(rollout_id="r", status="ok", reward=1.0, parts=parts))
-    fire("hermes_rollout_finished", finished(turns=3))
+    fire("hermes_rollout_finished", rollout_end(turns=3))
     made.write({"rollout_id": "r"})
     made.close()
     called, scored, ended = lines(tmp_path)[1:]
