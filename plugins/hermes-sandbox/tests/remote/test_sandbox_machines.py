@@ -42,6 +42,8 @@ class ShellLink:
         self.name = name
         self.alive = True
         self.commands = []
+        self.commands_left = None
+        """How many more it runs before it is lost; None for no end."""
         self._started = []
 
     def _require(self):
@@ -49,8 +51,12 @@ class ShellLink:
             raise SandboxLostError("the link is lost")
 
     async def run(self, command, data=b"", *, timeout):
+        if self.commands_left == 0:
+            self.alive = False
         self._require()
         self.commands.append(command)
+        if self.commands_left is not None:
+            self.commands_left -= 1
         done = await asyncio.to_thread(
             subprocess.run, ["/bin/sh", "-c", command], input=data, capture_output=True, timeout=timeout, check=False
         )
@@ -208,6 +214,28 @@ async def test_reclaim_leaves_what_another_user_has_called_saved_state(machines,
     await backend.reclaim(handle)
     assert list((tmp_path / "root").iterdir()) == [another]
     another.rmdir()
+
+
+@pytest.mark.parametrize("commands", [0, 1])
+async def test_reclaim_uses_another_link_when_one_is_lost_while_it_cleans(machines, tmp_path, commands):
+    """While it probes the machine, and while it sweeps: the cluster node that a link led through was killed."""
+    backend = machines()
+    handle = {**backend.handle(SandboxSpec(), "f" * 16), **backend.address()}
+    left = Path(handle["root"])
+    left.mkdir()
+    reach = backend.reach
+
+    @contextlib.asynccontextmanager
+    async def reach_and_lose(handle):
+        async with reach(handle) as links:
+            links[0].commands_left = commands
+            yield links[:1]
+
+    backend.reach = reach_and_lose
+    await backend.reclaim(handle)
+    assert not left.exists()
+    assert [link.alive for link in backend.links] == [False]
+    await backend.aclose()
 
 
 async def test_reclaim_looks_on_every_machine_and_deletes_only_sandboxes(machines, tmp_path):

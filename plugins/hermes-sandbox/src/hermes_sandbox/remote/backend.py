@@ -190,5 +190,16 @@ class MachineBackend(AgentBackend):
             raise BackendError(f"{root} is not the directory of sandbox {sandbox_id}; nothing was deleted")
         async with self.reach(handle) as links:
             for link in links:
-                machine = await self.look(link)
-                await sweep(link, machine.python, sandbox_id, root, delete=True, timeout=self.setup_timeout)
+                await self._clean(link, sandbox_id, root)
+
+    async def _clean(self, link: Link, sandbox_id: str, root: str) -> None:
+        try:
+            await self._sweep_through(link, sandbox_id, root)
+        except SandboxLostError:
+            # The link is lost, its machine is not: another of Ray's nodes may run there, and ssh may log in again.
+            async with contextlib.aclosing(await self.connect_again(link)) as another:
+                await self._sweep_through(another, sandbox_id, root)
+
+    async def _sweep_through(self, link: Link, sandbox_id: str, root: str) -> None:
+        machine = await self.look(link)
+        await sweep(link, machine.python, sandbox_id, root, delete=True, timeout=self.setup_timeout)

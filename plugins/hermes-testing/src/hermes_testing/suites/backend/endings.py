@@ -197,17 +197,17 @@ class Endings(BackendBase):
         found = {lease.sandbox_id: lease for lease in await leases()}
         lease = found[sandbox_id]
         assert lease.owner() == "dead"
-        reclaim: Any = getattr(own_backend, "reclaim", None)
-        await reclaim(lease.handle)
+        assert isinstance(own_backend, LeasingBackend)
+        await own_backend.reclaim(lease.handle)
         assert await eventually(lambda: processes_here(token) == [], seconds=self.patience)
-        await reclaim(lease.handle)
+        await own_backend.reclaim(lease.handle)
         for other in found.values():  # resources shared with other sandboxes have separate leases
             if (other.backend, other.owner_pid, other.owner_start) == (
                 lease.backend,
                 lease.owner_pid,
                 lease.owner_start,
             ):
-                await reclaim(other.handle)
+                await own_backend.reclaim(other.handle)
 
     async def _killed_owner(self, command: str) -> str:
         """Open a sandbox in a process that is then killed, and return its id."""
