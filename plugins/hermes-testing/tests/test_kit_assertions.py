@@ -13,7 +13,7 @@ CASES = {
         "suites/lease_store.py",
         "At index 0 diff: 0 != 2",
     ),
-    "parser_mutants.py::TestStripsContent::test_plain_text_is_unchanged": (
+    "parser/parser_mutants.py::TestStripsContent::test_plain_text_is_unchanged": (
         "suites/parser/calls.py",
         "At index 0 diff: 'leading and trailing' != '  leading and trailing  '",
     ),
@@ -23,7 +23,7 @@ CASES = {
 def test_a_failing_assertion_of_a_suite_shows_its_values(tmp_path):
     tests = [str(MUTANTS / test) for test in CASES]
     command = [sys.executable, "-m", "pytest", *tests, "-c", str(MUTANTS / "pytest.ini"), "--tb=short"]
-    path = os.pathsep.join([str(MUTANTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(MUTANTS), str(MUTANTS / "parser"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr

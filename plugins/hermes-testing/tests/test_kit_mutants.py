@@ -29,12 +29,13 @@ BY_CHANCE = {
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 MUTANTS = Path(__file__).parent / "mutants"
+FOLDERS = [str(MUTANTS), *(str(MUTANTS / kind) for kind in ("backend", "engine", "parser"))]
 
 
 def run(selection, tmp_path):
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", *map(str, selection), "-c", str(MUTANTS / "pytest.ini"), "--tb=no"]
-    path = os.pathsep.join([str(MUTANTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     command.append(f"--junitxml={report}")
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -52,15 +53,19 @@ def failures(selection, tmp_path):
     return failed
 
 
+def file_of(kind):
+    """Return the file of one kind's mutants, in whichever folder."""
+    (path,) = MUTANTS.rglob(f"{kind}_mutants.py")
+    return path
+
+
 def mutants(kind):
-    path = MUTANTS / f"{kind}_mutants.py"
+    path = file_of(kind)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(MUTANTS))
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "path", [*FOLDERS, *sys.path])
         spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(MUTANTS))
     return {name: found for name, found in inspect.getmembers(module, inspect.isclass) if name.startswith("Test")}
 
 
@@ -87,12 +92,12 @@ def expectations(kind):
 )
 def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
     expected = expectations(kind)
-    found = failures([MUTANTS / f"{kind}_mutants.py"], tmp_path)
+    found = failures([file_of(kind)], tmp_path)
     assert {name: caught - (BY_CHANCE - expected[name]) for name, caught in found.items()} == expected
 
 
-ENGINE_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("engine_*_mutants.py"))
-BACKEND_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("backend_*_mutants.py"))
+ENGINE_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("engine/engine_*_mutants.py"))
+BACKEND_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("backend/backend_*_mutants.py"))
 SAMPLE = 1 if os.environ.get("HERMES_KIT_MUTANTS") == "all" else 6
 """A broken backend or engine runs the tests that must fail and every Nth other, chosen by the names of both."""
 
@@ -108,7 +113,7 @@ def drawn(kind):
         assert mutant.caught_by <= tests, f"{name} names tests that its part of the suite does not have"
         others = {test for test in tests if zlib.crc32(f"{name} {test}".encode()) % sample == 0}
         chosen = mutant.caught_by | others or {min(tests)}
-        nodes += [f"{MUTANTS / kind}_mutants.py::{name}::{test}" for test in sorted(chosen)]
+        nodes += [f"{file_of(kind)}::{name}::{test}" for test in sorted(chosen)]
     return nodes
 
 

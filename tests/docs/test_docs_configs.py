@@ -133,7 +133,7 @@ def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, h
     config["tasks"] = "tasks.jsonl" if small else str(ROOT / config["tasks"])
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
     # What is tested is what is imported here, wherever the command would find it by itself.
-    code = os.pathsep.join([str(Path(__file__).parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **environment,
         "PATH": os.environ["PATH"],

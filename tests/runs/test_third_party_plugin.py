@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "plugins" / "acme-hermes"
+EXAMPLE = Path(__file__).parents[2] / "plugins" / "acme-hermes"
 
 TASK = {
     "id": "ada",

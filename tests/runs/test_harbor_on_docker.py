@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chat_endpoint import server
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "hermes-test:2"
 pytestmark = [pytest.mark.component("docker"), pytest.mark.timeout(300)]
 

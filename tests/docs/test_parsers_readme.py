@@ -14,7 +14,7 @@ import pytest
 from hermes_core.discovery import package_for
 from hermes_parsers import get_parser, list_parsers
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "hermes_parsers" / "README.md").read_text(encoding="utf-8")
 
 

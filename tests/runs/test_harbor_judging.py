@@ -17,7 +17,7 @@ from hermes_core.specs import Ref
 from hermes_runner import SOLUTION, TaskCheck, check_task
 from hermes_runner.tasks.judging import WITHIN_REACH
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "hermes-test:2"
 ALLOWED = (
     "hermes-sandbox",

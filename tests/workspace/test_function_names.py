@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from workspace import packages
 
-ALLOWED = Path(__file__).parent / "participles.toml"
+ALLOWED = Path(__file__).parents[1] / "participles.toml"
 _IRREGULAR = (
     "begun bought broken brought built caught chosen done drawn driven fallen fed felt forgotten found "
     "frozen given gone gotten grown heard held hidden kept known laid led left lent lost made met "

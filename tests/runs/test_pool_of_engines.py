@@ -22,7 +22,7 @@ from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 IMAGE = "hermes-test:2"
 PLUGINS = (
     "hermes_pool.plugin",

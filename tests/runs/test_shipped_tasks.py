@@ -12,7 +12,7 @@ from hermes_core.discovery import PluginSettings, load_plugins, load_tasks
 from hermes_core.rollout import Runtime
 from hermes_runner import check_task
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TASKS = ROOT / "examples" / "terminal_tasks.jsonl"
 REGISTRY = load_plugins(
     PluginSettings(

@@ -86,7 +86,7 @@ def test_the_loader_calls_a_hook_for_each_row_of_the_table_of_kinds():
 
 
 def test_the_page_has_the_rooms_in_their_order():
-    rooms = (ROOT / "tests" / "test_workspace_rooms.py").read_text(encoding="utf-8")
+    rooms = (ROOT / "tests" / "workspace" / "test_workspace_rooms.py").read_text(encoding="utf-8")
     tree = ast.parse(rooms).body
     (order,) = [node.value for node in tree if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ROOMS"]
     assert " → ".join(f"`{room}`" for room in ast.literal_eval(order)) in " ".join(TEXT.split())

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("tokenizers", reason="hermes-tokens is not installed")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

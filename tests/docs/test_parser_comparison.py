@@ -13,7 +13,7 @@ import pytest
 
 import hermes_parsers
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS = json.loads((ROOT / "benchmarks" / "parsers" / "behaviours.json").read_text(encoding="utf-8"))
 ENGINES = ("hermes-parsers", "vllm", "sglang")
 
