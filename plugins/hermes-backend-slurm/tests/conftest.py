@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# What several test modules share; importlib mode puts no test folder on the path by itself.
+# For modules that several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from slurm_cluster import SlurmCluster
@@ -14,7 +14,7 @@ from slurm_cluster import SlurmCluster
 
 @pytest.fixture(autouse=True)
 def _outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may do so in an allocation of their own."""
+    """Hide an allocation that the tests themselves may be running in."""
     for name in ("SLURM_JOB_ID", "SLURM_CONF"):
         monkeypatch.delenv(name, raising=False)
 
@@ -29,14 +29,14 @@ def slurm() -> Iterator[SlurmCluster]:
 
 @pytest.fixture(scope="module")
 def job(slurm: SlurmCluster) -> Iterator[str]:
-    """An allocation of both nodes that the tests of a module share; one for each would wait for the last one's end."""
+    """An allocation of both nodes that the tests of a module share; one per test would wait for the previous one."""
     with slurm.allocation(2) as job:
         yield job
 
 
 @pytest.fixture
 def own_slurm() -> Iterator[SlurmCluster]:
-    """A cluster of two nodes of the test's own, to be treated badly."""
+    """A cluster of two nodes for one test alone, which may damage it."""
     cluster = SlurmCluster().start()
     yield cluster
     cluster.stop()

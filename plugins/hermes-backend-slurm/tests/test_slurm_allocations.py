@@ -1,4 +1,4 @@
-"""Whose nodes they are: an allocation that exists is used and left, one of our own is given back."""
+"""An existing allocation is used and not released; a new one is requested and released."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def gone(cluster):
     return await eventually(lambda: cluster.jobs() == [] and cluster.steps() == [])
 
 
-async def test_an_allocation_of_its_own_is_made_on_first_use_and_given_back(slurm, tmp_path):
+async def test_a_new_allocation_is_requested_on_first_use_and_released(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path, nodes=2, slots_per_agent=2)
     assert slurm.jobs() == []
     boxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(4)))
@@ -40,7 +40,7 @@ async def test_an_allocation_of_its_own_is_made_on_first_use_and_given_back(slur
     assert list((tmp_path / "leases").iterdir()) == []
 
 
-async def test_an_allocation_that_exists_is_used_and_left(slurm, tmp_path):
+async def test_an_existing_allocation_is_used_and_not_released(slurm, tmp_path):
     with slurm.allocation(2) as job:
         backend = backend_on(slurm, tmp_path, job_id=job)
         async with await backend.open(SandboxSpec()) as box:
@@ -52,8 +52,8 @@ async def test_an_allocation_that_exists_is_used_and_left(slurm, tmp_path):
     assert await gone(slurm)
 
 
-async def test_places_that_it_was_given_stay_its_places(monkeypatch):
-    """As a member of backend `pool` it went by its own bounds, and the pool's counted nothing."""
+async def test_a_member_of_backend_pool_keeps_the_pool_that_it_was_given(monkeypatch):
+    """The member replaced it by its own pool, so that the bounds of backend `pool` had no effect."""
     backend, given = SlurmBackend(SlurmOptions()), SlotPool(PoolOptions(), name="the pool's")
     backend.host_pool = given
     monkeypatch.setattr(backend, "allocation", _two_nodes)
@@ -70,7 +70,7 @@ async def _opened(_backend, _spec):
     return None
 
 
-async def test_one_step_for_each_sandbox_of_its_own_spread_over_the_nodes(slurm, tmp_path):
+async def test_with_one_slot_per_agent_each_sandbox_is_a_step_and_nodes_are_used_evenly(slurm, tmp_path):
     with slurm.allocation(2) as job:
         backend = backend_on(slurm, tmp_path, job_id=job, slots_per_agent=1)
         boxes = [await backend.open(SandboxSpec()) for _ in range(4)]
@@ -80,7 +80,7 @@ async def test_one_step_for_each_sandbox_of_its_own_spread_over_the_nodes(slurm,
         assert await eventually(lambda: slurm.steps() == [])
 
 
-def test_the_environment_names_an_allocation_and_null_asks_for_another(monkeypatch):
+def test_the_environment_names_an_allocation_and_null_requests_another(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert SlurmOptions.model_validate({}).job_id == "7"
     assert SlurmOptions.model_validate({"job_id": None}).job_id is None
@@ -93,7 +93,7 @@ def test_a_configuration_is_the_same_file_wherever_the_commands_run(tmp_path, mo
     assert SlurmOptions.model_validate({"conf": "mine.conf"}).conf == tmp_path / "mine.conf"
 
 
-async def test_what_is_wished_for_reaches_slurm(slurm, tmp_path):
+async def test_the_requested_properties_reach_slurm(slurm, tmp_path):
     wishes = {"partition": "short", "time": "1", "cpus_per_node": 2, "memory_mb_per_node": 64}
     backend = backend_on(slurm, tmp_path, nodes=2, extra_args=("--comment=ours",), **wishes)
     allocation = await backend.allocation()
@@ -116,7 +116,7 @@ async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm,
     assert await gone(slurm)
 
 
-async def test_those_who_wait_share_one_job_and_the_last_to_be_cancelled_withdraws_it(slurm, tmp_path):
+async def test_waiters_share_one_job_and_the_last_to_be_cancelled_withdraws_it(slurm, tmp_path):
     with slurm.allocation(2, "--partition=queue"):
         backend = backend_on(slurm, tmp_path, partition="queue", nodes=2)
         waiting = [asyncio.ensure_future(backend.open(SandboxSpec())) for _ in range(3)]
@@ -134,13 +134,13 @@ async def test_those_who_wait_share_one_job_and_the_last_to_be_cancelled_withdra
 
 
 async def test_a_cancellation_while_salloc_starts_leaves_no_job(slurm, tmp_path):
-    """The program was killed, and the job that it had asked for by then stayed in the queue."""
+    """salloc was killed, and the job that it had submitted by then stayed in the queue."""
     with slurm.allocation(2, "--partition=queue"):
         backend = backend_on(slurm, tmp_path, partition="queue", nodes=2)
         waiting = asyncio.ensure_future(backend.allocation())
         for _ in range(3):
             await asyncio.sleep(0)
-        # The loop stands still meanwhile: to it, the program is still starting.
+        # The event loop is blocked meanwhile, so for the loop the program is still starting.
         for _ in range(1000):
             if len(slurm.jobs()) == 2:
                 break
@@ -164,7 +164,7 @@ async def test_closing_while_the_job_waits_withdraws_it(slurm, tmp_path):
     assert await gone(slurm)
 
 
-async def test_an_allocation_that_is_over_is_refused(slurm, tmp_path):
+async def test_an_allocation_that_has_ended_is_refused(slurm, tmp_path):
     with slurm.allocation(1) as job:
         pass
     with pytest.raises(SandboxRefusedError, match=f"allocation {job} cannot be used"):

@@ -22,7 +22,7 @@ from hermes_testing.watching import eventually, processes_here, sleep_token
 pytestmark = pytest.mark.component("slurm")
 FAILS = "echo 'scancel: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
 HANGS = "exec sleep 600"
-# As the wrappers of some clusters do: the salloc that they start outlives them, and so does its job.
+# Like the wrappers of some clusters: the salloc that they start outlives them, and so does its job.
 SALLOC = '#!/bin/sh\n{} "$@" <&0 &\nwait\n'
 SCANCEL = '#!/bin/sh\n[ -e {}/mended ] && exec {} "$@"\n{}\n'
 CALLER = """
@@ -50,7 +50,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture(params=[FAILS, HANGS], ids=["fails", "hangs"])
 def programs(request, tmp_path, monkeypatch):
-    """A folder of Slurm's commands in which scancel does not work before the file `mended` is there."""
+    """A folder of Slurm's commands in which scancel does not work until the file `mended` exists."""
     folder = tmp_path / "programs"
     folder.mkdir()
     scripts = {
@@ -66,22 +66,22 @@ def programs(request, tmp_path, monkeypatch):
 
 
 def using(programs, cluster, folder, **options):
-    """Make a backend that finds those programs; the cluster of the tests goes on to use its own."""
+    """Make a backend that finds those programs; the test cluster itself keeps using the real ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
         return backend_on(cluster, folder, **options)
 
 
 def mend(programs, monkeypatch):
-    """Let scancel do what it is for, in as much time as it needs."""
+    """Let scancel work, without a time limit."""
     (programs / "mended").touch()
     monkeypatch.setattr("hermes_backend_slurm.commands._CANCELLING", 60.0)
 
 
-async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(
+async def test_a_cancelled_wait_in_the_queue_raises_the_cancellation_and_closing_ends_its_job(
     slurm, tmp_path, programs, caplog, monkeypatch
 ):
-    """What scancel complained about was raised in its place."""
+    """The error of scancel was raised in place of the cancellation."""
     with slurm.allocation(2, "--partition=queue"):
         backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
         waiting = asyncio.ensure_future(backend.open(SandboxSpec()))
@@ -99,9 +99,7 @@ async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(
     assert await eventually(lambda: slurm.jobs() == [])
 
 
-async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scancel(
-    slurm, tmp_path, programs, monkeypatch
-):
+async def test_waiters_get_an_error_about_the_closing_and_not_about_scancel(slurm, tmp_path, programs, monkeypatch):
     with slurm.allocation(2, "--partition=queue"):
         backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
         waiting = asyncio.ensure_future(backend.open(SandboxSpec()))
@@ -115,7 +113,9 @@ async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scanc
     assert await eventually(lambda: slurm.jobs() == [])
 
 
-async def test_a_cancelled_program_stays_one_and_its_step_is_named(slurm, tmp_path, programs, caplog, monkeypatch):
+async def test_a_cancelled_program_raises_the_cancellation_and_its_step_is_named(
+    slurm, tmp_path, programs, caplog, monkeypatch
+):
     monkeypatch.setattr("hermes_backend_slurm.node._CANCELLING", 5.0)
     with slurm.allocation(1) as job:
         backend, token = using(programs, slurm, tmp_path, job_id=job), sleep_token()

@@ -1,4 +1,4 @@
-"""What waits for Slurm's words: answers that tell of its signal, and nothing else of the node's stream."""
+"""Only replies that report an end by SIGTERM wait for Slurm's message, and nothing else of the node's stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def job(pid):
 
 
 class Echo:
-    """A step whose program says what it is told, and Slurm's words when the file `go` is there."""
+    """A step whose program echoes its input, and prints Slurm's message when the file `go` exists."""
 
     def __init__(self, program):
         self.program = program
@@ -66,15 +66,15 @@ async def echo(folder, *, doubt=FOR_EVER):
         await program.wait(10.0)
 
 
-async def test_what_a_file_says_is_no_answer(tmp_path):
-    """It was looked for in all bytes: whoever read a log with these words waited, and every slot of the node."""
+async def test_the_content_of_a_file_holds_no_reply_back(tmp_path):
+    """All bytes were searched for the exit code: reading a log that contains it held back every slot of the node."""
     async with echo(tmp_path) as step:
         part = encode({"id": 1, "part": 0}, b"the log: {" + TOLD + b"}")
         step.say(part, answer(2, 0, TOLD * 3), answer(1, 1430))
         assert await step.heard(1, 2, 1)
 
 
-async def test_others_go_on_while_an_answer_waits_and_it_is_dropped_when_slurm_did_it(tmp_path):
+async def test_only_the_doubtful_reply_waits_and_it_is_dropped_if_slurm_ended_the_step(tmp_path):
     async with echo(tmp_path) as step:
         step.say(answer(1, 143), answer(2), encode({"event": "output", "slot": 7, "id": 0}, b"x"), answer(3, 1))
         assert await step.heard(2, 0, 3)
@@ -84,14 +84,14 @@ async def test_others_go_on_while_an_answer_waits_and_it_is_dropped_when_slurm_d
         assert await step.heard(2, 0, 3)
 
 
-async def test_an_answer_of_which_slurm_says_nothing_is_believed(tmp_path):
+async def test_a_doubtful_reply_is_passed_on_if_slurm_prints_nothing(tmp_path):
     async with echo(tmp_path, doubt=0.01) as step:
         step.say(answer(1, 143, b"output"))
         assert await step.heard(1)
         assert step.frames[0][1] == b"output"
 
 
-async def test_an_answer_in_doubt_is_believed_when_the_stream_ends_without_a_word(tmp_path):
+async def test_a_doubtful_reply_is_passed_on_if_the_stream_ends_without_a_message(tmp_path):
     async with echo(tmp_path) as step:
         step.say(answer(1, 143), answer(2))
         assert await step.heard(2)
@@ -106,13 +106,13 @@ async def test_a_process_is_doubted_once_however_often_it_is_listed(tmp_path):
     async with echo(tmp_path, doubt=0.5) as step:
         step.say(encode({"id": 1, "ok": {"jobs": [job(77)]}}))
         assert await step.heard(1)
-        # Known by now: it goes before what is doubted anew.
+        # Process 77 is known by now: its reply comes before the doubtful one.
         step.say(encode({"id": 2, "ok": {"jobs": [job(78), job(77)]}}), encode({"id": 3, "ok": job(77)}))
         assert await step.heard(1, 3, 2)
 
 
-async def test_large_files_full_of_the_words_are_not_kept(tmp_path):
-    """All that came while one answer was in doubt was kept, without a bound."""
+async def test_large_files_full_of_exit_codes_are_passed_on_while_a_reply_waits(tmp_path):
+    """Everything that came while one reply was in doubt was buffered, without a bound."""
     body = TOLD * (MIB // len(TOLD))
     sieved = 0
 
@@ -138,7 +138,7 @@ async def test_large_files_full_of_the_words_are_not_kept(tmp_path):
     assert peak < 8 * MIB
 
 
-async def test_a_node_that_says_too_much_in_doubt_waits_until_that_has_gone(tmp_path, monkeypatch):
+async def test_the_stream_is_not_read_while_too_many_bytes_are_held_back(tmp_path, monkeypatch):
     monkeypatch.setattr("hermes_backend_slurm.doubts._KEPT", 1 << 16)
     async with echo(tmp_path, doubt=1.5) as step:
         transport = step.program.stream.writer.transport
@@ -163,7 +163,7 @@ STREAM = b"".join([*FRAMES, encode({"id": 3})])
 
 @pytest.mark.parametrize("at", range(len(STREAM)))
 def test_a_frame_is_taken_out_wherever_the_stream_is_cut(at):
-    """It was missed when its words were cut in two."""
+    """A wanted frame was missed if its header arrived in two pieces."""
     wanted = (b"".join([FRAMES[0], FRAMES[2], encode({"id": 3})]), [FRAMES[1], FRAMES[3]])
     assert sieved([STREAM[:at], STREAM[at:]]) == wanted
 
@@ -173,7 +173,7 @@ def test_a_frame_is_taken_out_of_single_bytes():
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5, 9])
-def test_what_is_no_frame_goes_on_at_once_with_all_that_follows(cut):
+def test_invalid_data_is_passed_on_at_once_with_everything_after_it(cut):
     said = FRAMES[0] + b"bash: python3: command not found\n" + FRAMES[1]
     at = len(FRAMES[0]) + cut
     assert sieved([said[:at], said[at:]]) == (said, [])

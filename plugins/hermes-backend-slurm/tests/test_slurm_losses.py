@@ -1,4 +1,4 @@
-"""Allocations, nodes and callers that end in the middle: never a hang, no leftovers."""
+"""Allocations, nodes and callers that end during use cause no hang and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ async def test_a_cancelled_job_fails_the_calls_at_once_and_a_new_one_follows(slu
 
 
 @pytest.mark.slow
-async def test_a_job_whose_time_is_over_says_so(slurm, tmp_path):
+async def test_the_error_names_the_time_limit_of_a_job_that_reached_it(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path, time="1")
     box = await backend.open(SandboxSpec())
     job = (await backend.allocation()).job_id
-    # Slurm looks at the limits every half minute.
+    # Slurm checks the limits every half minute.
     slurm.call("scontrol", "update", f"jobid={job}", "endtime=now")
     with pytest.raises(SandboxLostError, match="DUE TO TIME LIMIT"):
         await asyncio.wait_for(box.exec("sleep 600"), 120)
@@ -69,13 +69,13 @@ async def test_many_sandboxes_of_an_allocation_that_ended_are_removed_by_one_job
     for box in boxes:
         await box.exec("touch kept")
     for agent in slurm.agents():
-        os.kill(agent, signal.SIGKILL)  # nobody is left there to delete anything
+        os.kill(agent, signal.SIGKILL)  # so that no agent deletes anything
     slurm.call("scancel", str(job))
     await asyncio.wait_for(asyncio.gather(*(box.aclose() for box in boxes)), 60)
     await backend.aclose()
     assert await gone(slurm, tmp_path)
     with slurm.allocation(1) as following:
-        # The one to clean up, and the one in which the pool has replaced the lost host meanwhile.
+        # One job cleaned up, and in one the pool may have replaced the lost host meanwhile.
         assert int(following) <= job + 3
 
 
@@ -94,7 +94,7 @@ async def test_a_cancelled_allocation_of_somebody_else_is_named(slurm, tmp_path)
     assert await gone(slurm, tmp_path)
 
 
-async def test_a_command_that_was_terminated_by_another_is_only_that(slurm, tmp_path):
+async def test_a_command_terminated_by_another_command_reports_143_and_loses_nothing(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path)
     async with await backend.open(SandboxSpec(session="live")) as box:
         result = await box.exec("sleep 60 & kill -TERM $!; wait $!")
@@ -106,7 +106,7 @@ async def test_a_command_that_was_terminated_by_another_is_only_that(slurm, tmp_
 
 @pytest.mark.component("slurm", "bwrap")
 async def test_an_agent_that_was_killed_is_started_again_where_its_files_are(slurm, tmp_path):
-    backend = backend_on(slurm, tmp_path, root_dir="/tmp")  # nobody does not reach the test's own
+    backend = backend_on(slurm, tmp_path, root_dir="/tmp")  # user nobody has no access to the test's own folder
     async with await backend.open(SandboxSpec(isolation="bwrap", network="none")) as box:
         await box.exec("echo kept >f")
         (agent,) = slurm.agents()
@@ -121,10 +121,10 @@ async def test_an_agent_that_was_killed_is_started_again_where_its_files_are(slu
     assert await gone(slurm)
 
 
-async def test_a_cancelled_step_loses_its_sandboxes_only(slurm, tmp_path):
+async def test_a_cancelled_step_loses_only_its_own_sandboxes(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path, slots_per_agent=1)
     lost, kept = [await backend.open(SandboxSpec()) for _ in range(2)]
-    # The step of the first is the one that came first.
+    # The first sandbox's step has the lowest number.
     slurm.call("scancel", min(slurm.steps(), key=lambda step: int(step.partition(".")[2])))
     with pytest.raises(SandboxLostError):
         await asyncio.wait_for(lost.exec("sleep 600"), 60)
@@ -135,7 +135,7 @@ async def test_a_cancelled_step_loses_its_sandboxes_only(slurm, tmp_path):
 
 
 @pytest.mark.slow
-async def test_a_node_that_dies_takes_its_own_sandboxes_only(own_slurm, tmp_path):
+async def test_a_node_that_dies_loses_only_its_own_sandboxes(own_slurm, tmp_path):
     backend = backend_on(own_slurm, tmp_path, nodes=2, slots_per_agent=2, patience=10.0, setup_timeout=30.0)
     boxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(4)))
     own_slurm.kill_node("n2")
@@ -148,10 +148,10 @@ async def test_a_node_that_dies_takes_its_own_sandboxes_only(own_slurm, tmp_path
         else:
             assert getattr(answer, "output", answer) == "here\n"
     own_slurm.await_state("down*", 1)
-    # Who comes now goes to the node that is left.
+    # New sandboxes go to the node that is left.
     async with await backend.open(SandboxSpec()) as box:
         assert box.provenance["node"] == "n1"
-    # What is left on the node can't be removed now: that is said, and the lease stays for later.
+    # Files on the dead node cannot be removed now: an error says so, and the leases stay for later.
     closed = await asyncio.gather(*(box.aclose() for box in boxes), return_exceptions=True)
     failed = [result for result in closed if result is not None]
     assert len(failed) == 2
@@ -168,7 +168,7 @@ async def test_a_node_that_dies_takes_its_own_sandboxes_only(own_slurm, tmp_path
     assert await gone(own_slurm, tmp_path)
 
 
-async def test_a_drained_node_gets_no_new_places(own_slurm, tmp_path):
+async def test_a_drained_node_gets_no_new_sandboxes(own_slurm, tmp_path):
     with own_slurm.allocation(2) as job:
         backend = backend_on(own_slurm, tmp_path, job_id=job, slots_per_agent=1)
         own_slurm.call("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
@@ -183,9 +183,9 @@ async def test_a_drained_node_gets_no_new_places(own_slurm, tmp_path):
 
 
 @pytest.mark.parametrize("isolation", ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))])
-async def test_a_killed_caller_leaves_no_job_and_gc_the_rest(slurm, tmp_path, isolation):
+async def test_a_killed_caller_leaves_no_job_and_gc_removes_the_rest(slurm, tmp_path, isolation):
     token = sleep_token()
-    own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # nobody does not reach the test's own
+    own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # user nobody has no access to the test's own
     backend = backend_on(slurm, tmp_path, nodes=2, **own_root)
     caller = subprocess.Popen(caller_of(backend, token, isolation), stdout=subprocess.PIPE)
     assert caller.stdout is not None
@@ -193,7 +193,7 @@ async def test_a_killed_caller_leaves_no_job_and_gc_the_rest(slurm, tmp_path, is
     assert len(slurm.jobs()) == 1
     caller.kill()
     caller.communicate()
-    # salloc ends with its input, the agents with theirs: nobody has to collect what costs money.
+    # salloc and the agents end at the end of their input, so what costs money needs no gc.
     assert await eventually(lambda: processes_here(token) == [])
     await gone(slurm)
     book = LeaseBook(tmp_path / "leases")
@@ -211,7 +211,7 @@ async def test_a_caller_killed_in_somebody_s_allocation_leaves_its_steps_to_the_
         caller = subprocess.Popen(caller_of(backend, token), stdout=subprocess.PIPE)
         assert caller.stdout is not None
         assert await asyncio.to_thread(caller.stdout.readline) == b"begun\n"
-        # An agent that is stopped does not see that its input has ended.
+        # A stopped agent does not notice the end of its input.
         for agent in slurm.agents():
             os.kill(agent, signal.SIGSTOP)
         caller.kill()
@@ -229,7 +229,7 @@ async def test_a_caller_killed_in_somebody_s_allocation_leaves_its_steps_to_the_
         assert list((tmp_path / "root").iterdir()) == []
 
 
-async def test_the_sweep_touches_nobody_s_jobs_but_those_of_the_dead(slurm, tmp_path):
+async def test_the_sweep_leaves_jobs_of_living_and_unknown_owners_alone(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path)
     async with await backend.open(SandboxSpec()):
         with slurm.allocation(1):

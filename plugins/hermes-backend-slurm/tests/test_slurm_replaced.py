@@ -1,4 +1,4 @@
-"""An allocation that ends between a sandbox's lease and its place: the lease names where the place is."""
+"""If the allocation ends between a sandbox's lease and its start, the lease names the node that it started on."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture
 def caller(request, own_slurm, tmp_path):
-    """A process that has written its lease, and goes on to make the sandbox when it is told to."""
+    """A process that has written its lease, and creates the sandbox when told to."""
     name, isolation = request.param
-    own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # nobody does not reach the test's own
+    own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # user nobody has no access to the test's own
     backend = backend_on(own_slurm, tmp_path, **own_root)
     options = backend.options.model_dump(mode="json", exclude_unset=True)
     if name == "pool":
@@ -82,11 +82,11 @@ def only_lease(folder):
     indirect=True,
 )
 async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followed(own_slurm, tmp_path, caller):
-    """The lease went on to name the nodes of the first one; what was on the others stayed."""
+    """The lease still named the nodes of the first allocation, so files on other nodes were never removed."""
     assert await said(caller) == b"leased\n"
     first = only_lease(tmp_path).handle
     (node,) = first["nodes"]
-    # The first one's node can't be used any more: the second has the other.
+    # The first allocation's node can no longer be used, so the second gets the other node.
     own_slurm.call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     own_slurm.call("scancel", first["job_id"])
     caller.stdin.write(b"go\n")
@@ -96,7 +96,7 @@ async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followe
     assert lease.handle["job_id"] != first["job_id"]
     assert lease.handle["nodes"] == [other for other in own_slurm.nodes if other != node]
     for agent in own_slurm.agents():
-        os.kill(agent, signal.SIGKILL)  # nobody is left there to delete anything
+        os.kill(agent, signal.SIGKILL)  # so that no agent deletes anything
     caller.kill()
     caller.wait()
     collector = SandboxReclaimer(LeaseBook(tmp_path / "leases"), isolated_registry(*PLUGINS))

@@ -1,4 +1,4 @@
-"""`hermes-core run` on Slurm: the config of one machine, with another backend's name."""
+"""`hermes-core run` on Slurm, with the config of a run on one machine and another backend's name."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def hermes(folder, *arguments, env):
 
 
 def collecting(slurm, folder, *arguments):
-    """Collect from this cluster and this folder alone: what lies on the machine or on other engines is not ours."""
+    """Restrict gc to this cluster and this folder, because other sandboxes on this machine are not the test's."""
     (folder / "tmp").mkdir()
     ours = {"HERMES_PLUGINS": "sandbox,slurm", "TMPDIR": str(folder / "tmp")}
     return hermes(folder, "sandboxes", "gc", "--all", *arguments, env=environment_of(slurm, **ours))
 
 
-def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
+def test_a_config_moves_to_slurm_by_changing_the_backend_s_name(slurm, tmp_path):
     (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(task(name))}\n" for name in ("one", "two", "three")))
     config = "tasks: tasks.jsonl\nmodel: oracle\nmistake_rate: 0\ngroup_size: 2\nterminal_backend: {}\nout: {}\n"
-    # A terminal inside an allocation: the cluster and the job are known from the environment.
+    # As in a terminal inside an allocation: the environment names the cluster and the job.
     with slurm.allocation(2) as job:
         for name in ("local", "slurm"):
             (tmp_path / f"{name}.yaml").write_text(config.format(name, name))
@@ -67,7 +67,7 @@ def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
 
 @pytest.mark.slow
 async def test_a_run_whose_node_dies_is_complete_and_says_what_may_be_left(own_slurm, tmp_path):
-    """It exited with 1, without its summary."""
+    """The run exited with 1, without its summary."""
     waiting = {
         **task("one"),
         "solution": [f"while ! test -e {tmp_path}/go; do sleep 0.2; done", "echo one > answer.txt"],
@@ -93,7 +93,7 @@ async def test_a_run_whose_node_dies_is_complete_and_says_what_may_be_left(own_s
 
 
 def test_gc_all_ends_the_jobs_of_the_dead_and_not_those_of_a_namesake(slurm, tmp_path):
-    """Login nodes and containers of one name took each other's jobs for those of their own last boot."""
+    """Login nodes and containers with the same name took each other's jobs for those of their own previous boot."""
     words = f"{own_mark()}:0".split(":")
     dead = ":".join([*words[:5], "1", *words[6:]])
     namesake = ":".join([*words[:2], "00000000-boot-of-another-machine", *words[3:]])
@@ -108,7 +108,7 @@ def test_gc_all_ends_the_jobs_of_the_dead_and_not_those_of_a_namesake(slurm, tmp
     assert left == [namesake]
 
 
-def test_a_run_in_the_middle_of_nowhere_says_what_is_missing(tmp_path):
+def test_a_run_without_slurm_s_commands_says_what_is_missing(tmp_path):
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task("one")))
     result = hermes(
         tmp_path, "run", "tasks.jsonl", "--model", "oracle", "--terminal-backend", "slurm", env={"PATH": ""}

@@ -1,4 +1,4 @@
-"""A step's streams, whatever its program says."""
+"""A step's streams, whatever its program and Slurm print."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def started(script):
     return await StepProgram.start(["/bin/sh", "-c", script], environment=dict(os.environ), cancel=nothing)
 
 
-async def test_a_complaint_without_an_end_of_line_stops_nothing():
+async def test_standard_error_without_a_line_end_does_not_block_the_step():
     program = await started("head -c 1000000 /dev/zero | tr '\\0' x >&2; exec cat")
     program.stream.writer.write(b"hello")
     assert await asyncio.wait_for(program.stream.reader.readexactly(5), 60) == b"hello"
@@ -26,7 +26,7 @@ async def test_a_complaint_without_an_end_of_line_stops_nothing():
     assert await program.wait(60.0)
 
 
-async def test_what_slurm_says_is_the_reason_even_if_it_comes_in_pieces():
+async def test_slurm_s_message_is_the_reason_even_if_it_arrives_in_pieces():
     said = "srun: error: lacks support for cpu binding\\nslurmstepd: error: *** STEP 1.0 ON n1 CAN"
     program = await started(f"printf '{said}' >&2; read go; printf 'CELLED ***\\n' >&2; exec sleep 60")
     program.stream.writer.write(b"go\n")

@@ -1,4 +1,4 @@
-"""Every way not to get a sandbox from Slurm: a typed error that says what to do."""
+"""Every failure to get a sandbox from Slurm is a typed error that says what to do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ async def refusal(backend, kind=BackendError):
         ({"extra_args": ("--no-such-thing",)}, "unrecognized option", "extra_args"),
     ],
 )
-async def test_what_no_allocation_can_be_had_with_ends_the_run(slurm, tmp_path, options, complaint, hint):
+async def test_options_with_which_slurm_never_grants_an_allocation_end_the_run(
+    slurm, tmp_path, options, complaint, hint
+):
     said = await refusal(backend_on(slurm, tmp_path, **options), SandboxRefusedError)
     assert complaint.lower() in said.lower()
     assert hint in said
@@ -59,7 +61,7 @@ async def test_a_partition_that_is_down_may_come_back(slurm, tmp_path, monkeypat
 
 
 @needs_slurm
-async def test_a_controller_that_does_not_answer(own_slurm, tmp_path):
+async def test_a_controller_that_does_not_answer_is_an_error_with_the_next_step(own_slurm, tmp_path):
     own_slurm.stop_controller()
     backend = backend_on(own_slurm, tmp_path, job_id="1", setup_timeout=4)
     said, stall = await longest_stall(refusal(backend))
@@ -69,12 +71,12 @@ async def test_a_controller_that_does_not_answer(own_slurm, tmp_path):
 
 
 @needs_slurm
-async def test_a_configuration_that_is_not_there(slurm, tmp_path):
+async def test_a_missing_configuration_file_is_refused(slurm, tmp_path):
     said = await refusal(backend_on(slurm, tmp_path, conf=str(tmp_path / "absent.conf")), SandboxRefusedError)
-    assert "absent.conf is not there" in said
+    assert "absent.conf does not exist" in said
 
 
-async def test_a_machine_without_slurm(tmp_path, monkeypatch):
+async def test_a_machine_without_slurm_is_refused_with_the_package_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     said = await refusal(SlurmBackend(SlurmOptions()), SandboxRefusedError)
     assert "needs Slurm's command salloc" in said
@@ -82,13 +84,13 @@ async def test_a_machine_without_slurm(tmp_path, monkeypatch):
 
 
 @needs_slurm
-async def test_a_node_without_python(slurm, tmp_path):
+async def test_a_node_without_python_is_refused(slurm, tmp_path):
     said = await refusal(backend_on(slurm, tmp_path, python="/opt/none/python3"), SandboxRefusedError)
     assert "n1 has no /opt/none/python3 that runs" in said
 
 
 @needs_slurm
-async def test_a_controller_that_restarts_disturbs_nobody(own_slurm, tmp_path):
+async def test_a_restart_of_the_controller_does_not_disturb_open_sandboxes(own_slurm, tmp_path):
     backend = backend_on(own_slurm, tmp_path)
     box = await backend.open(SandboxSpec())
     own_slurm.stop_controller()
@@ -108,7 +110,7 @@ async def test_a_controller_that_restarts_disturbs_nobody(own_slurm, tmp_path):
         ({"extra_args": ["--comment", "two words"]}, "two words"),
     ],
 )
-def test_options_that_are_none(wrong, complaint):
+def test_invalid_options_are_refused(wrong, complaint):
     with pytest.raises(ConfigError, match=complaint):
         isolated_registry("hermes_backend_slurm.plugin").create("backend", "slurm", wrong)
 
@@ -118,12 +120,12 @@ def test_a_mark_says_whether_its_owner_lives():
     assert not is_abandoned(mine)
     words = mine.split(":")
     dead = [*words[:5], str(int(words[5]) + 1)]
-    # With and without the machine, which earlier releases did not name.
+    # With and without the machine's id, which earlier releases did not name.
     for rest in (words[6:], words[7:]):
         assert is_abandoned(":".join([*dead, *rest]))
         assert not is_abandoned(":".join([*words[:6], *rest]))
         assert not is_abandoned(":".join([words[0], "another-node", *dead[2:], *rest]))
-        # A login node of this name of another cluster, or a container: not an earlier boot of this one.
+        # Another boot id with this node name is a login node of another cluster or a container, not an earlier boot.
         assert not is_abandoned(":".join([*dead[:2], "another-boot", *dead[3:], *rest]))
     for name in ("train", "hermes:x", "", ":".join([*words[:4], "x", "y", "", "z"]), f"{':'.join(dead)}:a:b:c"):
         assert not is_abandoned(name)

@@ -1,4 +1,4 @@
-"""The nodes of sandboxes: an existing allocation, or a new one that ends with this process."""
+"""A Slurm allocation: an existing one, or a new one that ends with this process."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 _READY: Final = "hermes-allocation"
-# salloc gives the allocation back when its command ends, and this one ends with its input: when we do, however we do.
+# salloc releases the allocation when its command ends. This command ends at the end of its input, which comes when this
+# process ends, in whatever way.
 _WAIT: Final = f'echo "{_READY} $SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat > /dev/null'
 _BAD: Final = ("down", "drain", "drng", "fail", "unk", "boot", "err", "inval", "pow", "maint", "futr")
 _GIVING_BACK: Final = 10.0
 _LOOK_AGAIN: Final = 2.0
-"""Seconds between looks at why a job waits."""
+"""Seconds between checks of why a job is still pending."""
 
 
 class Allocation:
-    """A job with usable nodes."""
+    """A Slurm job and the nodes allocated to it."""
 
     def __init__(self, slurm: Slurm, job_id: str, nodes: tuple[str, ...], lease: AllocationLease | None = None) -> None:
         self.job_id = job_id
@@ -36,10 +37,10 @@ class Allocation:
 
     @classmethod
     async def existing(cls, slurm: Slurm, job_id: str) -> Self:
-        """Find an allocation that somebody else has made.
+        """Return an existing allocation, which somebody else has requested.
 
         Raises:
-            SandboxRefusedError: It does not run (any more).
+            SandboxRefusedError: The allocation is not running (any more).
         """
         state, nodes, reason = await _state(slurm, job_id)
         if state != "RUNNING":
@@ -54,13 +55,13 @@ class Allocation:
     async def own(
         cls, slurm: Slurm, options: SlurmOptions, *, only: Sequence[str] = (), time: str | None = None
     ) -> Self:
-        """Ask for an allocation and wait until it is granted; when cancelled, nothing is left in the queue.
+        """Request an allocation and wait until it is granted; if cancelled, withdraw the request from the queue.
 
         Args:
-            slurm: The commands.
+            slurm: Slurm's commands.
             options: The requested allocation.
-            only: The nodes it must have, and no others.
-            time: Its time limit, instead of the options'.
+            only: The exact nodes to request; any nodes if empty.
+            time: The time limit, instead of the one in the options.
         """
         lease = await AllocationLease.ask(slurm, options, only=only, time=time or options.time)
         try:
@@ -72,7 +73,7 @@ class Allocation:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is given back in the end."""
+        """Whether this process requested the allocation, and so releases it in the end."""
         return self._lease is not None
 
     @property
@@ -82,13 +83,13 @@ class Allocation:
 
     @property
     def why_ended(self) -> str:
-        """The reason of its end; empty while it is active."""
+        """The reason why the allocation has ended; empty while it is active."""
         if self._lease is not None and self._lease.over:
             return self._lease.said or "it was revoked"
         return self._ended
 
     async def healthy(self) -> list[str]:
-        """Return the nodes that may be given work now, as Slurm sees them; notes when all of it has ended."""
+        """Return the nodes that Slurm gives work to now. If the allocation has ended, record why and return none."""
         state, nodes, reason = await _state(self._slurm, self.job_id)
         if state != "RUNNING":
             self._ended = f"it is {state} ({reason})"
@@ -96,19 +97,21 @@ class Allocation:
         return await healthy(self._slurm, await _names(self._slurm, nodes))
 
     async def steps(self, name: str) -> list[str]:
-        """Return the steps of this name."""
-        rows = await self._slurm.ask("the steps are not known", "squeue", "-h", "-s", "-j", self.job_id, "-o", "%i|%j")
+        """Return the ids of the allocation's steps with this name."""
+        rows = await self._slurm.ask(
+            "the allocation's steps cannot be listed", "squeue", "-h", "-s", "-j", self.job_id, "-o", "%i|%j"
+        )
         return [row.partition("|")[0] for row in rows if row.partition("|")[2].strip() == name]
 
     async def aclose(self) -> None:
-        """Give it back, if it is our own."""
-        self._ended = self._ended or "it was given back"
+        """Release the allocation if this process requested it."""
+        self._ended = self._ended or "it was released"
         if self._lease is not None:
             await self._lease.give_back()
 
 
 class AllocationLease:
-    """A running salloc: the job exists for as long as it does, and it ends with its input."""
+    """A running salloc. Its job lasts as long as the process, which ends at the end of its standard input."""
 
     def __init__(self, slurm: Slurm, process: asyncio.subprocess.Process, name: str) -> None:
         self.name = name
@@ -132,7 +135,7 @@ class AllocationLease:
             *options.wishes,
             *("/bin/sh", "-c", _WAIT),
         ]
-        # A start that is cancelled kills the program, and this one may have its job in the queue by then.
+        # A cancelled start would kill salloc, which may have a job in the queue by then.
         spawning = asyncio.ensure_future(slurm.spawn("salloc", *arguments))
         try:
             return cls(slurm, await asyncio.shield(spawning), name)
@@ -159,7 +162,7 @@ class AllocationLease:
         return self._process.returncode is not None
 
     async def await_grant(self, seconds: float) -> tuple[str, str]:
-        """Wait for the nodes; returns the job and its node list in Slurm's notation."""
+        """Wait until the allocation is granted; return its job id, and its node list in Slurm's notation."""
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(seconds):
@@ -179,7 +182,7 @@ class AllocationLease:
                 try:
                     job, _, reason, _ = await self._queue_entry()
                 except BackendError:
-                    continue  # a controller that restarts: salloc waits for it, too
+                    continue  # slurmctld may be restarting; salloc waits for it, too
                 refuse_for_ever(job, reason)
         finally:
             reading.cancel()
@@ -225,7 +228,7 @@ class AllocationLease:
         await end(self._process)
         await asyncio.wait((self._reading,))
         if not self._given or self._process.returncode != 0:
-            # One that a signal ended before it listened for signals has left its job in the queue.
+            # If a signal ended salloc before it handled signals, its job is still in the queue.
             await self._slurm.withdraw(self.name)
 
     async def _ends(self, seconds: float) -> bool:
@@ -238,8 +241,10 @@ class AllocationLease:
 
 
 async def healthy(slurm: Slurm, names: Sequence[str]) -> list[str]:
-    """Return those of the nodes that Slurm gives work to."""
-    rows = await slurm.ask("the nodes' state is not known", "sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%t")
+    """Return the nodes among `names` that Slurm gives work to."""
+    rows = await slurm.ask(
+        "the state of the nodes cannot be read", "sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%t"
+    )
     states = dict(row.strip().split("|") for row in rows if "|" in row)
     return [name for name in names if _is_good(states.get(name, "unk"))]
 
@@ -250,11 +255,11 @@ async def _state(slurm: Slurm, job_id: str) -> tuple[str, str, str]:
         raise explain(f"allocation {job_id} cannot be looked up", done.complaint)
     line = done.output.decode(errors="replace").strip().partition("\n")[0]
     state, nodes, reason = [*line.split("|"), "", "", ""][:3]
-    return state or "unknown, or over", nodes, reason
+    return state or "unknown or ended", nodes, reason
 
 
 async def _names(slurm: Slurm, nodes: str) -> tuple[str, ...]:
-    rows = await slurm.ask(f"the node list {nodes!r} is not understood", "scontrol", "show", "hostnames", nodes)
+    rows = await slurm.ask(f"the node list {nodes!r} cannot be expanded", "scontrol", "show", "hostnames", nodes)
     return tuple(row.strip() for row in rows if row.strip())
 
 

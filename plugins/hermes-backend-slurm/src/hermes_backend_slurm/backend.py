@@ -25,11 +25,11 @@ from hermes_sandbox.backends import SharedHostPool
 from hermes_sandbox.remote import Link, MachineBackend
 
 _PROVED: Final = 5.0
-"""Seconds for which a node that has run a step needs no other proof that it works."""
+"""Seconds for which a node that has run a step counts as working without another trial."""
 
 
 class SlurmBackend(MachineBackend):
-    """Sandboxes on the nodes of a Slurm allocation, each node's agent a step of it.
+    """Sandboxes on the nodes of a Slurm allocation; each agent runs as a step of it.
 
     Isolation `none` trusts the nodes: commands run there as the submitting user. `bwrap` shows them a read-only /usr
     and private directories, if the nodes have bubblewrap.
@@ -52,23 +52,23 @@ class SlurmBackend(MachineBackend):
 
     @property
     def place_name(self) -> str:
-        """The allocation, if it exists."""
+        """The nodes as messages name them, with their allocation if it exists."""
         return f"the nodes of allocation {self._allocation.job_id}" if self._allocation else "the nodes"
 
     def address(self) -> Mapping[str, Any]:
-        """Name the allocation and its nodes; it is there before any sandbox is opened."""
+        """Return the allocation and its nodes; `prepare` has requested it before a sandbox is opened."""
         allocation = self._allocation
         if allocation is None:
             return {"job_id": self.options.job_id, "nodes": []}
         return {"job_id": allocation.job_id, "nodes": list(allocation.nodes)}
 
     def provenance_of(self, link: Link) -> Mapping[str, Any]:
-        """Name the allocation and the node."""
+        """Return the allocation and the node of a link."""
         assert isinstance(link, NodeLink)
         return {"job_id": link.allocation.job_id, "node": link.node}
 
     def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Name the allocation that has followed the one of the handle, and the node in it."""
+        """Replace the handle's allocation and nodes if the sandbox was opened in a later allocation."""
         job_id, node = provenance["job_id"], provenance["node"]
         return handle if handle["job_id"] == job_id else {**handle, "job_id": job_id, "nodes": [node]}
 
@@ -77,7 +77,7 @@ class SlurmBackend(MachineBackend):
         allocation = await self.allocation()
         if not self._pooled:
             self._pooled = True
-            if isinstance(self.host_pool, SharedHostPool):  # else another pool's, which this backend is a member of
+            if isinstance(self.host_pool, SharedHostPool):  # otherwise the pool that this backend is a member of
                 options, names = self._pool_options(len(allocation.nodes)), OptionNames.within("pool")
                 if self.options.pool is None:
                     names = dataclasses.replace(names, max_hosts="nodes", slots_per_host="slots_per_agent")
@@ -85,14 +85,14 @@ class SlurmBackend(MachineBackend):
         return spec
 
     def _pool_options(self, nodes: int) -> PoolOptions:
-        # The nodes are ours, used or not: an agent on each from the start spreads the sandboxes over all of them.
+        # All nodes are reserved for us, used or not. An agent on each from the start spreads the sandboxes over all.
         slots = self.options.slots_per_agent
         return self.options.pool or PoolOptions(min_hosts=nodes, max_hosts=nodes, slots_per_host=slots)
 
     async def allocation(self) -> Allocation:
         """Return the allocation; concurrent callers share one request.
 
-        When all of them have been cancelled, nothing is left in the queue.
+        If all of them are cancelled, the request is withdrawn from the queue.
         """
         if self._allocation is not None and self._allocation.alive:
             return self._allocation
@@ -105,7 +105,7 @@ class SlurmBackend(MachineBackend):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if asking.cancelled() and not (task and task.cancelling()):
-                raise BackendError("the backend was closed while its allocation was waited for") from None
+                raise BackendError("the backend was closed while it waited for its allocation") from None
             if self._waiting == 1 and not asking.done():
                 asking.cancel()
                 await run_uncancelled(_quietly(asking))
@@ -126,7 +126,7 @@ class SlurmBackend(MachineBackend):
         return self._allocation
 
     async def connect(self) -> NodeLink:
-        """Take the healthy node that has the fewest places; one that turns out to be none is passed over."""
+        """Return a link to the healthy node with the fewest links; skip nodes that turn out to run no steps."""
         allocation = await self.allocation()
         troubles = []
         for node in await self._candidates(allocation):
@@ -160,7 +160,7 @@ class SlurmBackend(MachineBackend):
     async def _nowhere(self, allocation: Allocation, troubles: list[str]) -> BackendError:
         why = "; ".join(troubles) or allocation.why_ended or "all of them are down or drained"
         if allocation.is_own and not any(link.alive for link in self._links):
-            # Nothing of it can be used: the next sandbox asks for another.
+            # None of its nodes can be used: release it, so that the next sandbox requests another.
             try:
                 await allocation.aclose()
             except BackendError as error:
@@ -170,24 +170,24 @@ class SlurmBackend(MachineBackend):
         )
 
     async def connect_again(self, lost: Link) -> NodeLink:
-        """Return a link to the same node, while its allocation lasts."""
+        """Return another link to the same node while its allocation is active."""
         assert isinstance(lost, NodeLink)
         if not lost.allocation.alive:
             raise BackendError(
-                f"allocation {lost.allocation.job_id} has ended: what it left on {lost.node} stays until it is removed",
-                hint="`hermes-core sandboxes gc` removes it with a short job",
+                f"allocation {lost.allocation.job_id} has ended: files left on {lost.node} stay until they are removed",
+                hint="`hermes-core sandboxes gc` removes them with a short job",
             )
         return NodeLink(self._slurm, lost.allocation, lost.node)
 
     @contextlib.asynccontextmanager
     async def reach(self, handle: Mapping[str, Any]) -> AsyncIterator[Sequence[Link]]:
-        """Provide the nodes: in the allocation while it lasts, afterwards in a separate short one."""
+        """Provide links to a handle's nodes: in their allocation while it is active, else in a short cleaning job."""
         nodes = handle["nodes"]
         async with contextlib.AsyncExitStack() as stack:
             lasting = await self._lasting(handle["job_id"])
             left = [] if lasting is None else await lasting.healthy()
             links = [NodeLink(self._slurm, lasting, node) for node in nodes if node in left] if lasting else []
-            # A node that failed is not of the allocation any more when it comes back.
+            # A node that failed no longer belongs to the allocation when it comes back.
             others = [node for node in nodes if node not in left]
             if others:
                 cleaning = await stack.enter_async_context(self._cleaning.on(others, handle))

@@ -1,4 +1,4 @@
-"""Short jobs that remove leftovers of sandboxes on nodes that have left the allocation."""
+"""Short jobs that remove leftovers of sandboxes on nodes that no longer belong to the allocation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hermes_core.contracts.errors import BackendError
 
 _log = logging.getLogger(__name__)
 _MINUTES: Final = "5"
-"""How long such a job may take, in salloc's notation."""
+"""Time limit of a cleaning job, in salloc's notation."""
 _WAITS: Final = 60.0
-"""Seconds that it may wait in the queue."""
+"""Seconds that a cleaning job waits in the queue at most."""
 
 
 @dataclass
@@ -29,7 +29,10 @@ class _Job:
 
 
 class CleaningJobs:
-    """One job for each set of nodes at a time: an allocation that ends may leave a hundred sandboxes to remove."""
+    """The cleaning jobs, one at a time per set of nodes.
+
+    An allocation that ends can leave a hundred sandboxes to remove.
+    """
 
     def __init__(self, slurm: Slurm, options: SlurmOptions) -> None:
         self._slurm = slurm
@@ -38,10 +41,10 @@ class CleaningJobs:
 
     @contextlib.asynccontextmanager
     async def on(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> AsyncIterator[Allocation]:
-        """Provide an allocation of these nodes; it ends with its last user.
+        """Provide an allocation of these nodes, which all callers share; it ends after its last user.
 
         Raises:
-            BackendError: Some of them cannot be used now.
+            BackendError: Some of the nodes cannot be used now.
         """
         key = tuple(nodes)
         job = self._jobs.get(key)
@@ -74,5 +77,6 @@ async def _end(asking: asyncio.Future[Allocation]) -> None:
         try:
             await asking.result().aclose()
         except BackendError as error:
-            # The cause may be a cancellation, which must not be replaced; the backend tries again when it closes.
+            # This often runs because of a cancellation, which must not be replaced by this error; the backend tries
+            # again when it closes.
             _log.warning("%s", error)

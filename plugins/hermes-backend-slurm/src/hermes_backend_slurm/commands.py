@@ -16,7 +16,8 @@ from hermes_sandbox.backends import system_error
 from hermes_sandbox.remote import CompletedCommand
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_CLUSTERS")
-"""Everything else that begins with SLURM_ would change what the commands do: it describes the step we may be in."""
+"""The environment variables that the commands get. Slurm's other variables describe the step that this process may run
+in, and would change what the commands do."""
 _CANCELLING: Final = 10.0
 """Timeout of scancel in seconds; short, because its caller has often been cancelled."""
 
@@ -27,18 +28,18 @@ class Slurm:
     def __init__(self, options: SlurmOptions) -> None:
         self.timeout = options.setup_timeout
         self.left: set[str] = set()
-        """Names of jobs that could not be ended when they should have been."""
+        """Names of jobs that could not be cancelled; closing the backend tries again."""
         self._conf = options.conf
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         conf = {} if options.conf is None else {"SLURM_CONF": str(options.conf)}
-        # Messages are read here, so they must be the ones of the programmers.
+        # This package reads the messages, so they must not be translated.
         self.environment: Mapping[str, str] = {"PATH": os.defpath, **kept, **conf, "LC_ALL": "C"}
 
     def program(self, name: str) -> str:
         """Return the path of a command.
 
         Raises:
-            SandboxRefusedError: It is not installed.
+            SandboxRefusedError: The command is not installed.
         """
         found = shutil.which(name, path=self.environment["PATH"])
         if found is None:
@@ -51,9 +52,9 @@ class Slurm:
     async def spawn(self, name: str, *arguments: str) -> asyncio.subprocess.Process:
         """Start a command with pipes in a separate session, so that Ctrl-C at the terminal does not reach it."""
         if self._conf is not None and not self._conf.is_file():
-            # The commands would look for a controller elsewhere, for a minute.
+            # Without the file, the commands would look for a controller elsewhere for a minute.
             raise SandboxRefusedError(
-                f"Slurm's configuration {self._conf} is not there",
+                f"Slurm's configuration file {self._conf} does not exist",
                 hint="set the option conf or SLURM_CONF to the file, or remove both for Slurm's default",
             )
         try:
@@ -73,10 +74,10 @@ class Slurm:
     async def run(
         self, name: str, *arguments: str, data: bytes = b"", timeout: float | None = None
     ) -> CompletedCommand:
-        """Run a command to its end; when cancelled or too slow, it is killed.
+        """Run a command to its end; kill it if it is cancelled or too slow.
 
         Raises:
-            BackendError: It did not end in time.
+            BackendError: The command did not end in time.
         """
         process = await self.spawn(name, *arguments)
         seconds = self.timeout if timeout is None else timeout
@@ -92,14 +93,14 @@ class Slurm:
         return CompletedCommand(process.returncode or 0, output, said.decode(errors="replace").strip())
 
     async def ask(self, what: str, name: str, *arguments: str) -> list[str]:
-        """Run a command that lists something and return its lines; `what` is for the message when it fails."""
+        """Run a command that lists something and return its lines; if it fails, the message begins with `what`."""
         done = await self.run(name, *arguments)
         if done.status != 0:
             raise explain(what, done.complaint)
         return done.output.decode(errors="replace").split("\n")[:-1]
 
     async def cancel(self, *things: str) -> None:
-        """End jobs (`12`) and steps (`12.3`); what has ended already is fine."""
+        """Cancel jobs (`12`) and steps (`12.3`); it is no error if they have ended already."""
         if not things:
             return
         done = await self.run("scancel", *things, timeout=min(self.timeout, _CANCELLING))
@@ -108,7 +109,7 @@ class Slurm:
             raise explain(f"{', '.join(things)} cannot be cancelled", done.complaint)
 
     async def withdraw(self, name: str) -> None:
-        """End the jobs with a name; after a failure, keep the name in `left` for another try."""
+        """Cancel the jobs with a name; after a failure, keep the name in `left` for another try."""
         self.left.add(name)
         await self.cancel(f"--name={name}")
         self.left.discard(name)
@@ -120,5 +121,5 @@ async def end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     await process.wait()
-    # asyncio closes the pipes of one that was killed only when somebody has read them to their end.
+    # asyncio closes the pipes of a killed process only after they have been read to their end.
     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way to its transport

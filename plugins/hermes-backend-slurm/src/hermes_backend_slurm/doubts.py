@@ -1,4 +1,4 @@
-"""Hold back answers about an end by the signal that Slurm uses to end steps, until its cause is known."""
+"""Hold back replies that report an end by SIGTERM, until it is known whether Slurm has sent it to end the step."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from hermes_sandbox.remote import PREFIX, FrameError, decode_header, lengths
 
 _TERMINATED: Final = 143
 _KEPT: Final = 1 << 24
-"""Bytes of held answers before the step's other output has to wait."""
+"""Bytes of held replies above which the step's stream is not read."""
 _REMEMBERED: Final = 1 << 12
-"""Ended processes that are known to have ended by themselves."""
+"""How many processes are remembered as ended by themselves."""
 
 
 class Doubts:
-    """Passes on an agent's stream, except for doubtful answers, which wait for Slurm's message.
+    """Passes on an agent's stream, but holds doubtful replies back to wait for Slurm's message.
 
-    Those take another way than the stream and may come after it. Only such an answer waits; what else the step says,
-    of other sandboxes and of the same one, goes on. A background process is doubted once, not whenever it is listed.
+    A reply is doubtful if it reports exit code 143. Slurm's message does not come through the stream, and can arrive
+    later. Everything else in the stream, of other sandboxes and of the same one, is passed on at once. A background
+    process is doubted once, not whenever it is listed.
 
     Args:
         reader: The receiver of the stream.
         transport: The source of the stream, paused while too much is held.
-        seconds: How long an answer waits.
+        seconds: How long a reply is held back.
     """
 
     def __init__(self, reader: CallbackReader, transport: asyncio.ReadTransport, *, seconds: float) -> None:
@@ -41,11 +42,11 @@ class Doubts:
         self._justified = False
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take the stream's next bytes."""
+        """Process the stream's next bytes."""
         self._sieve.feed(data)
 
     def justify(self) -> None:
-        """Drop every such answer, those to come too: Slurm has ended the step."""
+        """Drop every doubtful reply, held or still to come, because Slurm has ended the step."""
         self._justified = True
         while self._waiting:
             self._waiting.popleft()[1].cancel()
@@ -53,7 +54,7 @@ class Doubts:
         self._transport.resume_reading()
 
     def dispel(self) -> None:
-        """Hand on all that waits, as the stream is over and Slurm has said nothing."""
+        """Pass on all held replies, because the stream has ended without a message from Slurm."""
         self._sieve.flush()
         while self._waiting:
             self._waiting[0][1].cancel()
@@ -61,7 +62,7 @@ class Doubts:
 
     def _is_doubtful(self, text: bytes) -> bool:
         if str(_TERMINATED).encode() not in text:
-            return False  # nearly always; the rest is worth a closer look
+            return False  # the usual case; only other headers are parsed
         return any(end not in self._believed for end in _ends(text))
 
     def _keep(self, frame: bytes) -> None:
@@ -74,7 +75,7 @@ class Doubts:
             self._transport.pause_reading()
 
     def _believe(self) -> None:
-        # All wait equally long, so that it is the first one's turn.
+        # All replies are held equally long, so the first one is due.
         frame, _ = self._waiting.popleft()
         self._size -= len(frame)
         if self._size <= _KEPT:
@@ -87,7 +88,7 @@ class Doubts:
 
 
 def _ends(text: bytes) -> Iterator[Hashable]:
-    """Yield unique names of the commands that a frame reports as ended by the signal."""
+    """Yield a unique key for each command that a frame reports as ended by SIGTERM."""
     try:
         header = decode_header(text)
     except FrameError:
@@ -104,5 +105,5 @@ def _ends(text: bytes) -> Iterator[Hashable]:
 
 
 def _name(told: Mapping[str, Any], number: object) -> Hashable:
-    # A command has no process id; its answer comes once.
+    # A reply about a foreground command has no process id, and comes once.
     return (told["id"], told["pid"], told["started_at"]) if "pid" in told else ("answer", number)

@@ -37,7 +37,7 @@ _NEVER: Final = {
     "PartitionTimeLimit": "`sinfo -o '%P %l'` shows the partitions' limits; lower the option time",
     "BadConstraints": "`sinfo -o '%N %f %c %m %G'` shows what nodes have; ask for less, or set the option constraint",
     "AccountNotAllowed": "`scontrol show partition` lists the allowed accounts; set the option account or partition",
-    "QOSNotAllowed": "`scontrol show partition` lists which may; set the option qos or partition",
+    "QOSNotAllowed": "`scontrol show partition` lists the allowed QOS; set the option qos or partition",
     "InvalidAccount": "`sacctmgr show associations user=$USER` lists your accounts; set the option account",
     "InvalidQOS": "`sacctmgr show associations user=$USER format=account,qos` lists yours; set the option qos",
 }
@@ -46,9 +46,9 @@ _SAID: Final = 600
 
 
 def explain(what: str, said: str, *, passing: bool = False) -> BackendError:
-    """Return the error for a command of Slurm's that did not do `what`.
+    """Return the error for a Slurm command that failed; its message begins with `what`.
 
-    Never one that ends a run when it is `passing`: nodes come and go while an allocation lasts.
+    If `passing`, the error never ends a run, because nodes come and go while an allocation lasts.
     """
     text = tail(said)
     lower = said.lower()
@@ -59,28 +59,28 @@ def explain(what: str, said: str, *, passing: bool = False) -> BackendError:
     for words, hint in _PASSING:
         if words in lower:
             return BackendError(message, hint=hint)
-    return BackendError(message, hint="`sinfo` and `squeue --me` show the cluster's side of it")
+    return BackendError(message, hint="`sinfo` and `squeue --me` show the state of the cluster and of your jobs")
 
 
 def refuse_for_ever(job: str, reason: str) -> None:
-    """Raise `SandboxRefusedError` when a waiting job has a reason that does not pass."""
+    """Raise `SandboxRefusedError` if the reason of a pending job means that it can never start."""
     if reason in _NEVER:
         raise SandboxRefusedError(f"Slurm will never start job {job} unchanged: {reason}", hint=_NEVER[reason])
 
 
 def remember(error: BaseException, left: str, trouble: BackendError) -> None:
-    """Log what could not be ended because of an error, and add it to the error as a note."""
+    """Log that something could not be ended while an error was handled, and add that to the error as a note."""
     said = f"{left}: {trouble.message}; `hermes-core sandboxes gc --all` ends it when this process has ended"
     _log.warning("%s", said)
     error.add_note(said)
 
 
 def without_noise(lines: Iterable[str]) -> list[str]:
-    """Remove Slurm's message that every step prints on a cluster without processor binding."""
+    """Remove the message that every step prints on a cluster without processor binding."""
     return [line for line in lines if "lacks support for cpu binding" not in line]
 
 
 def tail(said: str) -> str:
-    """Return the end of what a command said, on one line."""
+    """Return the end of a command's output, on one line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return "; ".join(lines)[-_SAID:] or "it said nothing"
+    return "; ".join(lines)[-_SAID:] or "no output"

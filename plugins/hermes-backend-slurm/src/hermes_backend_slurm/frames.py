@@ -16,9 +16,9 @@ class FrameSieve:
     data is passed on with everything after it, because the reader reports the error.
 
     Args:
-        push: Takes what is handed on; valid during the call.
-        wanted: Returns, from the JSON header, whether to take out a frame.
-        take: Gets what was taken out, frame by frame.
+        push: Called with the data that is passed on, whose buffer is valid during the call only.
+        wanted: Decides, from its JSON header, whether a frame is taken out.
+        take: Called with each frame that was taken out.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class FrameSieve:
         self._framed = True
 
     def feed(self, data: Bytes) -> None:
-        """Take the stream's next bytes."""
+        """Process the stream's next bytes."""
         view = memoryview(data)
         try:
             while view and self._framed:
@@ -55,7 +55,7 @@ class FrameSieve:
             self._push(bytes(rest))
 
     def _step(self, view: memoryview) -> int:
-        """Deal with the next bytes, one at least, and return how many."""
+        """Process at least one of the next bytes, and return how many were processed."""
         if self._taking is not None:
             return self._collect(self._taking, view)
         return (0 if self._head else self._run(view)) or self._gather(view)
@@ -77,8 +77,8 @@ class FrameSieve:
         return at
 
     def _gather(self, view: memoryview) -> int:
-        """Add to the head of a frame, and judge it when it is complete."""
-        # Data that is not a frame is passed on unchanged.
+        """Collect the head of a frame, and once it is complete decide whether the frame is wanted."""
+        # A copy, so that data which turns out not to be a frame is passed on unchanged.
         head = self._head if len(self._head) >= PREFIX.size else bytearray(self._head)
         at = 0
         while at < len(view) and (lacking := _head_size(head) - len(head)):

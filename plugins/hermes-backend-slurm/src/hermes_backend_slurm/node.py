@@ -1,4 +1,4 @@
-"""One node of an allocation: programs run there as steps."""
+"""Run programs on one node of an allocation, as steps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.remote import CompletedCommand
 
 _OWN_END: Final = re.compile(r"srun: error: \S+: tasks? [\d,-]+: |srun: Terminating StepId=|srun: launch/slurm: ")
-"""srun's message at the end of a program that failed by itself."""
+"""srun's messages about a program that failed by itself."""
 _CANCELLING: Final = 20.0
 _SLURM_SAYS: Final = re.compile(r"^(srun|slurmstepd|slurmd)[:\[]")
 
 
 class NodeLink:
-    """A way to one node, by srun."""
+    """A link to one node, through srun."""
 
     def __init__(self, slurm: Slurm, allocation: Allocation, node: str) -> None:
         self.node = node
@@ -47,7 +47,7 @@ class NodeLink:
             f"--job-name={step}",
             f"--nodelist={self.node}",
             *("--nodes=1", "--ntasks=1", "--unbuffered", "--quiet", "--chdir=/", "--mpi=none", "--cpu-bind=none"),
-            # Many steps share the node: each sees all that the allocation has there, and none waits for another.
+            # Many steps share the node: each can use all that the allocation has there, and none waits for another.
             *("--overlap", "--mem=0"),
             f"--immediate={max(1, round(self._slurm.timeout))}",
             *("/bin/sh", "-c", command),
@@ -70,7 +70,7 @@ class NodeLink:
             raise SandboxLostError(f"node {self.node}: {error.message}{notes}", hint=error.hint) from error
         lines = [line for line in without_noise(done.complaint.splitlines()) if not _OWN_END.match(line)]
         if done.status != 0 and any(_SLURM_SAYS.match(line) for line in lines):
-            what = f"node {self.node} of allocation {self.allocation.job_id} runs no step"
+            what = f"node {self.node} of allocation {self.allocation.job_id} cannot run a step"
             raise explain(what, "\n".join(lines), passing=True)
         return CompletedCommand(done.status, done.output, "\n".join(lines))
 
@@ -98,7 +98,7 @@ class NodeLink:
             async with asyncio.timeout(_CANCELLING):
                 await self._slurm.cancel(*await self.allocation.steps(step))
         except TimeoutError as error:
-            raise BackendError(f"Slurm did not cancel it within {_CANCELLING:g} s") from error
+            raise BackendError(f"Slurm did not cancel the step within {_CANCELLING:g} s") from error
 
     async def aclose(self) -> None:
         """End every step that was started; safe to call twice."""

@@ -20,22 +20,23 @@ class SlurmOptions(MachineOptions):
     """Options of backend `slurm`: an existing allocation (`job_id`), or the request for a new one."""
 
     job_id: _JobId | None = None
-    """Existing allocation to use and keep; default SLURM_JOB_ID, null requests a new one anyway."""
+    """Job id of an existing allocation, which is used and not released; SLURM_JOB_ID if not given. `null` requests a
+    new allocation even inside an existing one."""
     conf: Path | None = None
-    """Slurm's configuration file; SLURM_CONF if not given, and Slurm's own default without that."""
+    """Slurm's configuration file; SLURM_CONF if not given, and Slurm's own default if that is not set either."""
     partition: _Word | None = None
     account: _Word | None = None
     qos: _Word | None = None
     nodes: int = Field(default=1, ge=1)
     """Number of nodes of a new allocation."""
     time: _Word | None = None
-    """Its time limit in Slurm's notation ("30", "2:00:00", "1-12"); the partition's default if not given."""
+    """Time limit of a new allocation, as Slurm takes it ("30", "2:00:00", "1-12"); default: the partition's."""
     cpus_per_node: int | None = Field(default=None, ge=1)
-    """Processors of each node; one if not given."""
+    """Processors to request on each node; one if not given."""
     memory_mb_per_node: int | None = Field(default=None, ge=1)
-    """Memory of each node; the partition's default if not given."""
+    """Memory to request on each node; the partition's default if not given."""
     gres: _Word | None = None
-    """Generic resources of each node, as in "gpu:2"."""
+    """Generic resources to request on each node, as in "gpu:2"."""
     constraint: _Word | None = None
     """Features that the nodes must have."""
     extra_args: tuple[str, ...] = ()
@@ -44,8 +45,8 @@ class SlurmOptions(MachineOptions):
     """Seconds that a new allocation may wait in the queue."""
 
     pool: PoolOptions | None = None
-    """The agents of isolation `none`: how many there may be, and how long a sandbox waits for a slot of one. None: one
-    on each node, with `slots_per_agent` slots."""
+    """Slot pool of isolation `none`: how many agents it starts at most, and how long a sandbox waits for a slot. If
+    None, one agent on each node, with `slots_per_agent` slots."""
 
     @model_validator(mode="before")
     @classmethod
@@ -58,7 +59,7 @@ class SlurmOptions(MachineOptions):
     @field_validator("conf")
     @classmethod
     def _whole_path(cls, value: Path | None) -> Path | None:
-        # Commands run in /, and a reader of a lease is in another folder too.
+        # Slurm's commands run in /, and a process that reads a lease may have another working directory.
         return None if value is None else value.expanduser().absolute()
 
     @field_validator("extra_args")

@@ -10,20 +10,20 @@ from hermes_sandbox.backends import Lease, owner_is_dead
 _PREFIX: Final = "hermes"
 _NAMESPACE: Final = re.compile(r"\d+")
 _WORDS: Final = (7, 8)
-"""Earlier releases named no machine."""
+"""How many words a name has; earlier releases did not name the machine."""
 
 
 def own_mark() -> str:
     """Return the name prefix of this process's jobs and steps; a suffix after a colon distinguishes them."""
     lease = Lease.of_this_process(sandbox_id="-", backend="slurm", rollout_id=None, deadline=0.0, handle={})
     namespace = _NAMESPACE.search(lease.pid_namespace)
-    # Node names have no colon; the first letters of a boot's id tell boots of one machine apart.
+    # Neither node names nor boot ids contain a colon; the boot id distinguishes the boots of one machine.
     where = (lease.node, lease.boot_id, namespace.group() if namespace else "")
     return ":".join(map(str, (_PREFIX, *where, lease.owner_pid, lease.owner_start, lease.machine_id)))
 
 
 def is_abandoned(name: str) -> bool:
-    """Return whether a name is our mark with a dead owner; other jobs have no mark."""
+    """Return whether a job's or step's name is one of ours with a dead owner; names of other jobs are not."""
     words = name.split(":")
     if len(words) not in _WORDS or words[0] != _PREFIX:
         return False

@@ -16,7 +16,7 @@ SLURM: Final = BackendSpec(
     limits=frozenset({"file_size", "pids"}),
     images=False,
     is_remote=True,
-    trying_costs="asks Slurm for an allocation, unless it is inside one, and waits for it in the queue",
+    trying_costs="requests an allocation from Slurm, unless it runs inside one, and waits for it in the queue",
     requires=("bin:srun", "bin:salloc", "bin:squeue", "bin:scontrol", "bin:scancel", "bin:sinfo"),
 )
 

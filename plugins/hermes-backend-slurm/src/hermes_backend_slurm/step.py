@@ -15,10 +15,10 @@ from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.backends import AgentStream, CallbackReader, open_callback_reader, system_error
 
 _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
-"""What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to
-that must not pass for their own doing; the agent is deaf to it, and has KillWait (30 s) to end everything."""
+"""Slurm's messages when it ends a step. Its SIGTERM also reaches the commands in the sandboxes, whose ends by it must
+not be reported as ends of their own. The agent ignores the signal, and has KillWait (30 s) to end everything."""
 DOUBT: Final = 1.0
-"""Seconds for which an answer about this signal waits for Slurm's message."""
+"""Seconds for which a reply that reports an end by this signal is held back until Slurm's message arrives."""
 _EXPLAINING: Final = 1.0
 _KEPT: Final = 1 << 14
 
@@ -53,7 +53,7 @@ class StepProgram:
         cancel: Callable[[], Awaitable[None]],
         doubt: float = DOUBT,
     ) -> Self:
-        """Start srun; `cancel` ends the step when srun has not ended it, `doubt` is in seconds."""
+        """Start srun; `cancel` ends the step if srun has not ended it, `doubt` is in seconds."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -98,7 +98,7 @@ class StepProgram:
 
     async def _listen(self) -> None:
         assert self._process.stderr is not None
-        # Not by lines: one that has no end would stop this, and then srun.
+        # Not by lines: a line without an end would stop this reader, and then srun.
         while data := await self._process.stderr.read(_KEPT):
             said = (self._said + data.decode(errors="replace")).splitlines(keepends=True)
             self._said = "".join(without_noise(said))[-_KEPT:]
@@ -107,7 +107,7 @@ class StepProgram:
                 self._reader.finish(ConnectionResetError(tail(self._said)))
 
     async def _diagnose(self) -> str:
-        # Error output is complete after the end; without an end, take what is there.
+        # Standard error is complete once srun has ended; until then, return what has arrived.
         await asyncio.wait((self._listening,), timeout=_EXPLAINING)
         return self._said
 
@@ -118,11 +118,11 @@ class StepProgram:
 
     @property
     def over(self) -> bool:
-        """Whether its end is known, good or bad."""
+        """Whether it is known that the program has ended, successfully or not."""
         return self._ending is not None and self._ending.done()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for its end, and end it after `seconds`; True if it ended by itself, and well."""
+        """Wait for the program's end, and end it after `seconds`; return True if it ended by itself with status 0."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end(seconds))
         return await asyncio.shield(self._ending)
@@ -141,6 +141,6 @@ class StepProgram:
             try:
                 await self._cancel()
             except BackendError:
-                # Without a controller nothing can be cancelled; without its srun, the agent ends all the same.
+                # Without slurmctld nothing can be cancelled, but the agent ends anyway once its srun has ended.
                 return False
         return well

@@ -1,4 +1,4 @@
-"""Backends on a cluster of the tests, and what to look at in it."""
+"""Backends on a test cluster, and helpers to observe them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_testing.watching import eventually
 
 
 def wait_for_a_reason(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time in which a job may wait begin when it is in the queue and Slurm has said what it waits for."""
+    """Start a job's queue timeout only once the job is in the queue and Slurm has given a reason for its waiting."""
     ask = AllocationLease.ask
 
     def has_a_reason() -> bool:
@@ -36,7 +36,7 @@ def wait_for_a_reason(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def backend_on(cluster: SlurmCluster, folder: Path, **options: object) -> SlurmBackend:
-    """Make a backend whose sandboxes and leases lie in a folder of the test's own."""
+    """Make a backend whose sandboxes and leases are in the test's own folder."""
     root = folder / "root"
     root.mkdir(exist_ok=True)
     given = {"conf": str(cluster.conf), "root_dir": str(root), "job_id": None, "queue_timeout": 100, **options}

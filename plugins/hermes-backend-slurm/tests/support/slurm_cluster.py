@@ -1,4 +1,4 @@
-"""A real Slurm on loopback: its own munged, a slurmctld, and several slurmd of this one machine."""
+"""A real Slurm on loopback: its own munged, one slurmctld, and several slurmd, all on this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Final
 _START: Final = 150.0
 """Seconds in which a whole cluster must have started on a busy machine."""
 _ANSWER: Final = 60.0
-"""Seconds in which one of Slurm's commands must have ended. With those of the start it is less than a test may take:
-whoever takes longer than that is killed and says nothing."""
+"""Seconds in which a Slurm command must end. Together with the start this is less than the timeout of a test, which
+would kill the test without a message."""
 _CONFIG = """\
 ClusterName=hermestest
 SlurmctldHost={host}(127.0.0.1)
@@ -74,10 +74,10 @@ def missing_slurm() -> str | None:
 
 
 class SlurmCluster:
-    """One cluster, with nodes `n1`, `n2`, … that are all this machine. Nothing of it outlives `stop`."""
+    """One cluster, whose nodes `n1`, `n2`, … are all this machine. `stop` ends all of its processes."""
 
     def __init__(self, nodes: int = 2) -> None:
-        # Not below pytest's folder: that is root's alone, and munged runs as a user of its own.
+        # Not below pytest's folder, which only root can enter: munged runs as another user.
         self.folder = Path(tempfile.mkdtemp(prefix="hermes-slurm-"))
         self.folder.chmod(0o755)
         self.nodes = [f"n{number + 1}" for number in range(nodes)]
@@ -87,7 +87,7 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Slurm's commands need to find this cluster."""
+        """The environment variables with which Slurm's commands find this cluster."""
         return {"SLURM_CONF": str(self.conf)}
 
     def start(self) -> SlurmCluster:
@@ -141,7 +141,7 @@ class SlurmCluster:
         self._spawn("slurmd", "-D", "-N", node, "-f", str(self.conf), name=node)
 
     def kill_node(self, node: str) -> None:
-        """End a node as a loss of power would: slurmd and all that it has started, at once."""
+        """Kill slurmd and everything it has started at once, as a loss of power would."""
         daemon = self._daemons.pop(node)
         steps = list(self._steps(node))
         daemon.kill()
@@ -152,7 +152,7 @@ class SlurmCluster:
                     os.kill(pid, signal.SIGKILL)
 
     def _steps(self, node: str) -> Iterator[int]:
-        """Yield the slurmstepd of a node: they have left their slurmd, and carry its socket's folder."""
+        """Yield a node's slurmstepd processes, which have left slurmd, by their sockets in its spool folder."""
         spool = f"{self.folder}/spool-{node}/{node}_"
         for line in Path("/proc/net/unix").read_text().splitlines():
             path = line.split()[-1]
@@ -174,7 +174,7 @@ class SlurmCluster:
 
     @contextlib.contextmanager
     def allocation(self, nodes: int, *arguments: str) -> Iterator[str]:
-        """Provide an allocation as somebody at a terminal would make it; yields the job."""
+        """Provide an allocation as a user at a terminal would request it; yields the job id."""
         ready = ["sh", "-c", "echo $SLURM_JOB_ID; exec cat"]
         command = ["salloc", "--quiet", f"--nodes={nodes}", "--no-kill", "--kill-command", *arguments, *ready]
         salloc = subprocess.Popen(
@@ -188,15 +188,15 @@ class SlurmCluster:
             yield salloc.stdout.readline().strip()
         finally:
             if not granted:
-                salloc.terminate()  # while it waits it does not read its input
+                salloc.terminate()  # while it waits in the queue, it does not read its input
             salloc.communicate(timeout=_ANSWER)
 
     def jobs(self) -> list[str]:
-        """Return the jobs that are not over."""
+        """Return the jobs that have not ended."""
         return self.call("squeue", "-h", "-t", "PD,R,CF,S", "-o", "%i").stdout.split()
 
     def steps(self) -> list[str]:
-        """Return the steps that run in jobs, but for those of the jobs themselves."""
+        """Return the running steps, except for the jobs' own."""
         found = self.call("squeue", "-h", "-s", "-o", "%i").stdout.split()
         return [step for step in found if not step.endswith((".extern", ".batch", ".interactive"))]
 
@@ -267,7 +267,7 @@ def _await(
 
 
 def _free_ports(number: int) -> list[int]:
-    """Return ports that nobody has: drawn from below those that the kernel gives to whoever asks for any."""
+    """Return free ports, drawn from below the range from which the kernel assigns ephemeral ports."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(found) < number:
@@ -288,7 +288,7 @@ def _holders(inode: str) -> Iterator[int]:
 
 
 def children_of(parent: int) -> list[int]:
-    """Return what a process has started and that still runs."""
+    """Return the running processes that a process has started."""
     found = []
     for folder in [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
         with contextlib.suppress(OSError):
@@ -298,7 +298,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def descendants(root: int) -> list[int]:
-    """Return what runs below a process."""
+    """Return all running descendants of a process."""
     found = [root]
     for pid in found:
         found += children_of(pid)
