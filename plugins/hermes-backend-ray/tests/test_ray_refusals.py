@@ -1,4 +1,4 @@
-"""What the backend and the engine refuse before they reach a cluster: Ray Client, and TLS beside plain connections."""
+"""Backend and engine refuse Ray Client before they reach a cluster, and the backend refuses Ray with TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_CLIENT = "Ray Client (ray://) cannot carry a run: it reaches a proxy on the h
 
 @pytest.fixture
 async def backend(tmp_path):
-    """A backend of the Ray that `address: auto` finds."""
+    """A backend on the cluster that `address: auto` finds."""
     made = RayBackend(RayOptions(address="auto"))
     made.lease_dir = tmp_path
     yield made
@@ -32,7 +32,7 @@ def test_backend_and_engine_refuse_ray_client_with_the_same_sentence(options):
     assert f"ray://head:10001: {NO_CLIENT}; start the run on a node of the cluster" in str(caught.value)
 
 
-async def test_ray_client_is_refused_also_where_auto_leads_there(monkeypatch, backend):
+async def test_ray_client_is_refused_if_auto_finds_it(monkeypatch, backend):
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:1")
     with pytest.raises(SandboxRefusedError) as caught:
@@ -41,7 +41,7 @@ async def test_ray_client_is_refused_also_where_auto_leads_there(monkeypatch, ba
     assert "RAY_ADDRESS decides what auto means" in caught.value.hint
 
 
-async def test_ray_client_is_refused_also_where_this_process_has_connected_by_it(monkeypatch, backend):
+async def test_ray_client_is_refused_if_this_process_is_connected_by_it(monkeypatch, backend):
     monkeypatch.setattr("ray.is_initialized", lambda: True)
     monkeypatch.setattr("ray.util.client.ray.is_connected", lambda: True)
     with pytest.raises(SandboxRefusedError, match=re.escape(f"the connection of this process: {NO_CLIENT}")):
@@ -49,7 +49,7 @@ async def test_ray_client_is_refused_also_where_this_process_has_connected_by_it
 
 
 @pytest.mark.parametrize("value", ["1", "true", "True"])
-async def test_what_ray_encrypts_is_not_sent_in_the_clear(monkeypatch, backend, value):
+async def test_the_backend_refuses_ray_with_tls(monkeypatch, backend, value):
     monkeypatch.setenv("RAY_USE_TLS", value)
     for attempt in (backend.check, backend.open):
         with pytest.raises(SandboxRefusedError, match=r"RAY_USE_TLS.*not encrypted") as caught:

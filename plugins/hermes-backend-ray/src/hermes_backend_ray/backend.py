@@ -22,10 +22,10 @@ from hermes_sandbox.remote import Link, MachineBackend
 
 
 class RayBackend(MachineBackend):
-    """Sandboxes on the nodes of a Ray cluster, through one actor on each node that is used.
+    """Sandboxes on the nodes of a Ray cluster, through one host actor on each node that is used.
 
-    Isolation `none` trusts the nodes: commands run there as the user of Ray's workers, beside everything else of that
-    user. `bwrap` gives them a read-only /usr and private directories, if the nodes have bubblewrap. The actors
+    Isolation `none` trusts the nodes: commands run there as the user of Ray's workers, together with everything else of
+    that user. `bwrap` gives them a read-only /usr and private directories, if the nodes have bubblewrap. The actors
     belong to this process: Ray ends them with it, and their programs end with the actors.
     """
 
@@ -49,16 +49,16 @@ class RayBackend(MachineBackend):
         return given if given == "local" else self._hosts.address or known_address() or given
 
     def address(self) -> Mapping[str, Any]:
-        """Name the cluster."""
+        """Return the cluster's address."""
         return {"address": self._cluster()}
 
     def provenance_of(self, link: Link) -> Mapping[str, Any]:
-        """Name the node too."""
+        """Return the cluster's address and the node of a link."""
         node = cast("RayLink", link).host.node
         return {**self.address(), "node": node.id, "machine": node.address}
 
     def refuse(self, spec: SandboxSpec) -> None:
-        """Refuse to send in the clear, beside Ray's own traffic, what Ray is set to encrypt."""
+        """Also refuse to run if Ray encrypts its traffic, because an agent's bytes would travel unencrypted."""
         super().refuse(spec)
         if uses_tls():
             raise SandboxRefusedError(
@@ -68,16 +68,16 @@ class RayBackend(MachineBackend):
             )
 
     async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
-        """Reach the cluster: leases name it, and that it cannot be is nothing to wait for a slot for."""
+        """Connect to the cluster, because leases name it, and a failure must not first wait for a slot."""
         await self._hosts.attach()
         return spec
 
     async def connect(self) -> RayLink:
-        """Choose the node with the fewest places."""
+        """Return a link to the node with the fewest links."""
         return await self._hosts.link()
 
     async def connect_again(self, lost: Link) -> Link:
-        """Return a link to any node of the same machine; without one, a link that does nothing."""
+        """Return a link to any node of the same machine; if there is none, a link that does nothing."""
         machine = cast("RayLink", lost).host.node.address
         links = await self._hosts.links_for_cleaning(machine)
         await close_all(links[1:])
@@ -86,15 +86,15 @@ class RayBackend(MachineBackend):
         return links[0] if links else Departed(lost.name)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Also record since when, because a lease is not kept without end for a machine that is down."""
+        """Also record the time of the opening, because the lease is kept only so long for a machine that is down."""
         return {**super().handle(spec, sandbox_id), "opened": time.time()}
 
     def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Name the machine, so that only that is cleaned, and missed while it is down."""
+        """Add the node and its machine: only that machine is cleaned, and the lease is kept while it is down."""
         return {**handle, "node": provenance["node"], "machine": provenance["machine"]}
 
     async def _require_gone(self, node: str, machine: str, opened: float) -> None:
-        """Raise while a machine is down that may come back with files; the lease is kept then."""
+        """Raise `BackendError` if a machine is down that may come back with files, so that the lease is kept."""
         until = opened + self.options.forget_after
         if machine in self.options.gone or time.time() >= until:
             return
@@ -104,7 +104,7 @@ class RayBackend(MachineBackend):
 
     @contextlib.asynccontextmanager
     async def reach(self, handle: Mapping[str, Any]) -> AsyncIterator[Sequence[Link]]:
-        """Provide a link to every node of the machine; to all nodes, where the sandbox never came to one."""
+        """Provide links to the nodes of a sandbox's machine, or to all nodes if it was never assigned one."""
         recorded = handle["address"]
         await self._hosts.attach(None if recorded in {None, "auto"} else recorded)
         machine = handle.get("machine")
@@ -117,7 +117,7 @@ class RayBackend(MachineBackend):
             await self._require_gone(handle["node"], machine, handle["opened"])
 
     async def aclose(self) -> None:
-        """Close every sandbox, end the actors, and give the connection back."""
+        """Close every sandbox, end the actors, and release the connection."""
         try:
             await super().aclose()
         finally:

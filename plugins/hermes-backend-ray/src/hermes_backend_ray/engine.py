@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from hermes_core.rollout import RolloutSpec
 
 _NOTES: Final = 50
-"""How many notes go into the summary."""
+"""How many notes the summary contains at most."""
 
 
 @final
 class RayEngine:
     """Workers on a cluster, each with its own model client, backend and registry from the run's config.
 
-    What a worker is given and gives back goes through memory only. The model server's key is an argument of a call,
-    which Ray keeps in no store and on no disk.
+    Everything sent to a worker and back stays in memory. The model server's key is an argument of an actor call, which
+    Ray writes neither to its object store nor to a disk.
     """
 
     Options = EngineOptions
@@ -57,12 +57,12 @@ class RayEngine:
 
     @property
     def capacity(self) -> int:
-        """The places of all workers that play."""
+        """How many rollouts all live workers can run at once."""
         return sum(link.slots for link in self._crew.live)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Every worker with its node and what it played, the losses, and the cancelled rollouts left unconfirmed."""
+        """Every worker with its node and how many rollouts it ran, the losses, and the unconfirmed cancellations."""
         links = self._crew.links
         notes = [*self._crew.notes, *(note for link in links for note in link.notes)]
         return {
@@ -77,7 +77,7 @@ class RayEngine:
         }
 
     async def open(self, run: EngineRun) -> None:
-        """Connect, start the workers, and see that each has the code of this process and reaches what it needs."""
+        """Connect, start the workers, and check that each has this process's code and reaches model and backend."""
         import ray
 
         self._run = run
@@ -92,7 +92,7 @@ class RayEngine:
         self._crew.tend()
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
-        """Ask every worker, as a rollout may come to any: its backend, and the files that tasks name."""
+        """Ask every worker, because any may get a rollout, about its backend and the files that tasks name."""
         run = self._require_run()
         files = await files_of(tasks, run.registry)
         asked = {task.id: (_without_files(task), files.get(task.id, {})) for task in tasks}
@@ -103,7 +103,7 @@ class RayEngine:
         return refused
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play on the worker that has the most room; wait for one if none has."""
+        """Run a rollout on the worker with the most free slots; wait if none has any."""
         link = await self._crew.seat()
         try:
             return await link.play(rollout)
@@ -111,7 +111,7 @@ class RayEngine:
             await self._crew.leave(link)
 
     async def aclose(self) -> None:
-        """End the workers, which close their sandboxes, and disconnect; raises what they could not close."""
+        """End the workers, which close their sandboxes, and disconnect; raise an error about what stayed open."""
         try:
             await self._crew.close()
         finally:
@@ -135,7 +135,7 @@ class RayEngine:
             opened = actor.open.remote(orders(run, _config(run.config)), self._tasks, run.api_key)
             room = _require(await self._await_answer(opened), _place_name(link.place))
             link.slots = link.slots if room is None else max(1, min(link.slots, room))
-            # It may replace another: what that one could play, it must be able to.
+            # This worker may replace another, so it must be able to run the same tasks.
             _raise_first(await self._find_refusals(link, self._examined))
         except BaseException:
             link.kill()
@@ -157,7 +157,7 @@ class RayEngine:
         return self._run
 
     def _folder(self) -> str | None:
-        """Return the base directory of relative paths; Ray may have been configured with its own."""
+        """Return the base directory of relative paths, or None if Ray's runtime environment sets its own."""
         return None if "working_dir" in self._options.runtime_env else str(Path.cwd())
 
     async def _await_answer(self, answer: Any) -> Answer:
@@ -209,7 +209,7 @@ def _version(versions: Mapping[str, str], name: str) -> str:
 
 
 def _plugins(registry: Registry) -> dict[str, Any]:
-    """Return settings that load what is loaded here and nothing else; files by a path that holds in any directory."""
+    """Return settings that load exactly the plugins loaded here; plugin files are named by absolute paths."""
     settings = registry.settings
     loaded = [record for record in registry.plugins if record.state is PluginState.LOADED]
     extra = [str(Path(item).resolve()) if Path(item).is_file() else item for item in settings.extra]
@@ -221,18 +221,18 @@ def _plugins(registry: Registry) -> dict[str, Any]:
 
 
 def _config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the run's config for a worker: it plays by itself, and its working directory is another one."""
+    """Return the run's config for a worker, which runs rollouts in its own process and another working directory."""
     tokenizer = config.get("tokenizer")
     absolute = None if tokenizer is None else str(Path(tokenizer).resolve())
     return {**config, "engine": "local", "engine_options": {}, "tokenizer": absolute}
 
 
 def _outlines(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks' sandbox requirements for a worker, without the rest of the tasks."""
+    """Return one task without content for each distinct sandbox requirement, for a worker to check."""
     wanted = {repr(task.sandbox): task for task in tasks}.values()
     return tuple(Task(id=task.id, messages=(), sandbox=task.sandbox) for task in wanted)
 
 
 def _without_files(task: Task) -> Task:
-    """Leave out what an embedded model does not play from; a rollout brings its own task along."""
+    """Return the task without what an embedded model does not read; each rollout carries its complete task."""
     return dataclasses.replace(task, files=(), setup=())

@@ -1,4 +1,4 @@
-"""The cluster that the other tests run on is a real one, and theirs alone."""
+"""The cluster that the other tests run on is real, and used by this run of the tests alone."""
 
 from __future__ import annotations
 

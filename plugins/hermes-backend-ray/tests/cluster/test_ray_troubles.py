@@ -1,4 +1,4 @@
-"""Unavailable clusters: the error names cluster, resource and next step, in time."""
+"""Errors about unavailable clusters name the cluster, the resource and the next step, in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.usefixtures("ray_driver")
 
-# Ray connects a process once, so what is about connecting happens in another one.
+# Ray connects a process once, so connecting is tested in separate processes.
 _TRY = """
 import asyncio, json, sys, time
 from pathlib import Path
@@ -59,7 +59,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def tried(tmp_path, before="", environment=None, **options):
-    """Return the kind, the message and the hint of the error, and the seconds."""
+    """Return the class, message and hint of the error, and the seconds that it took."""
     command = [sys.executable, "-c", _TRY, json.dumps(options), str(tmp_path / "leases"), before]
     env = {**os.environ, **(environment or {})}
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, env=env)
@@ -72,14 +72,14 @@ def free_port():
         yield port
 
 
-def test_no_address_and_no_ray(tmp_path):
+def test_a_missing_address_is_refused_unless_ray_is_initialised(tmp_path):
     kind, message, hint, _ = tried(tmp_path)
     assert kind == "SandboxRefusedError"
     assert "no address" in message
     assert "ray.init" in hint
 
 
-def test_nobody_listens(tmp_path, free_port):
+def test_an_address_where_nothing_listens_is_an_error_at_once(tmp_path, free_port):
     kind, message, hint, seconds = tried(tmp_path, address=f"127.0.0.1:{free_port}", connect_timeout=60)
     assert kind == "BackendError"
     assert message == f"no Ray cluster listens on 127.0.0.1:{free_port}: connection refused"
@@ -87,7 +87,7 @@ def test_nobody_listens(tmp_path, free_port):
     assert seconds < 600
 
 
-def test_nobody_listens_where_auto_leads(tmp_path, free_port):
+def test_an_address_found_by_auto_where_nothing_listens_is_an_error_at_once(tmp_path, free_port):
     kind, message, hint, seconds = tried(
         tmp_path, environment={"RAY_ADDRESS": f"127.0.0.1:{free_port}"}, address="auto", connect_timeout=60
     )
@@ -100,7 +100,7 @@ def test_nobody_listens_where_auto_leads(tmp_path, free_port):
 @pytest.mark.parametrize(
     ("answer", "expected"), [(b"SSH-2.0-OpenSSH_9.2\r\n", "expected a Ray cluster at"), (b"", "did not")]
 )
-def test_something_else_listens(tmp_path, answer, expected):
+def test_another_server_at_the_address_is_recognised(tmp_path, answer, expected):
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = []
 
@@ -120,24 +120,24 @@ def test_something_else_listens(tmp_path, answer, expected):
 
 
 @pytest.mark.parametrize("address", ["head", "head:", "10.0.0.1:6379x"])
-def test_an_address_that_is_none(address):
+def test_an_invalid_address_is_refused(address):
     with pytest.raises(ValidationError, match=r"expected the address of a Ray cluster, got '.*'; write host:6379"):
         RayOptions(address=address)
 
 
-def test_other_versions(tmp_path, ray_cluster):
+def test_other_versions_of_ray_are_refused_with_the_versions_to_install(tmp_path, ray_cluster):
     kind, message, hint, _ = tried(tmp_path, before="ray.__version__ = '9.9.9'", address=ray_cluster.address)
     assert kind == "SandboxRefusedError"
     assert "9.9.9" in message
     assert "pip install ray==" in hint
 
 
-def test_a_process_of_its_own_connects_by_itself(tmp_path, ray_cluster):
+def test_a_backend_connects_a_process_that_has_not_initialised_ray(tmp_path, ray_cluster):
     assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
 
 
-def test_one_place_connects():
-    """Ray allows a process one connection, and would make one of its own where it has none."""
+def test_only_one_module_connects_to_ray():
+    """Ray allows a process one connection, and would start a cluster by itself if there is none."""
     package = Path(sys.modules["hermes_backend_ray"].__path__[0])
     calls = re.compile(r"\bray\.(init|shutdown)\(")
     assert [path.name for path in sorted(package.rglob("*.py")) if calls.search(path.read_text())] == ["connection.py"]
@@ -170,7 +170,7 @@ def test_the_first_lease_already_names_the_cluster_that_auto_means(tmp_path, ray
 
 
 class _Frozen:
-    """A host actor that takes calls and answers none."""
+    """A host actor that accepts calls and never answers."""
 
     node = Node("ab" * 28, "10.0.0.1", {})
     lost = None
@@ -182,16 +182,16 @@ class _Frozen:
         await asyncio.Event().wait()
 
 
-async def test_an_actor_that_does_not_answer_is_given_up_in_time(monkeypatch):
+async def test_an_actor_that_does_not_answer_counts_as_lost_in_time(monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.host_actors.node_link._STARTING", 0.1)
     link = RayLink(_Frozen(), lambda: None)
-    with pytest.raises(SandboxLostError, match=r"has not started a program within 0\.1 s"):
+    with pytest.raises(SandboxLostError, match=r"did not start a program within 0\.1 s"):
         await asyncio.wait_for(link.start("true"), 60)
 
 
 @pytest.mark.slow
-def test_a_cluster_of_the_process_s_own_ends_with_it(tmp_path):
-    # Short, as Ray puts sockets with long names into it.
+def test_a_cluster_with_address_local_ends_with_its_process(tmp_path):
+    # A short path, because Ray creates sockets with long names in it.
     with tempfile.TemporaryDirectory(prefix="hr", ignore_cleanup_errors=True) as folder:
         assert tried(tmp_path, environment={"RAY_TMPDIR": folder}, address="local")[:2] == ["", "it works"]
         end = time.monotonic() + 100
@@ -201,7 +201,7 @@ def test_a_cluster_of_the_process_s_own_ends_with_it(tmp_path):
 
 
 def users_of(folder):
-    """Return the processes that have the folder among their arguments."""
+    """Return the processes whose arguments name the folder."""
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ def users_of(folder):
     return found
 
 
-async def test_another_cluster_than_the_one_this_process_is_connected_to(ray_cluster, tmp_path):
+async def test_another_cluster_than_the_connected_one_is_refused(ray_cluster, tmp_path):
     backend = RayBackend(RayOptions(address="127.0.0.1:1"))
     backend.lease_dir = tmp_path
     with pytest.raises(SandboxRefusedError, match=f"got a connection to {ray_cluster.address}"):
@@ -238,7 +238,7 @@ async def test_a_resource_that_is_in_use_is_named(ray_cluster, tmp_path):
         return made
 
     async def is_known():
-        # What is free is told to the cluster's head from time to time.
+        # Nodes report their free resources to the head only from time to time.
         return not (await asyncio.to_thread(ray.available_resources)).get(name)
 
     first, second = backend(60), backend(0.4)
@@ -251,7 +251,7 @@ async def test_a_resource_that_is_in_use_is_named(ray_cluster, tmp_path):
     ray_cluster.kill_node(node)
 
 
-async def test_what_is_missing_on_the_nodes_is_named(ray_cluster, tmp_path):
+async def test_a_program_that_is_missing_on_the_nodes_is_named(ray_cluster, tmp_path):
     backend = RayBackend(RayOptions(address=ray_cluster.address, python="/nowhere/python3"))
     backend.lease_dir = tmp_path
     with pytest.raises(SandboxRefusedError, match=r"Ray node .* has no /nowhere/python3 that runs"):
@@ -267,7 +267,7 @@ def died(text):
     return node_loss("Ray node ab12 (10.0.0.1)", error)
 
 
-def test_an_actor_that_was_killed_for_memory_is_told_so():
+def test_the_error_of_an_actor_killed_for_memory_says_so():
     error = died(
         "The actor died unexpectedly before finishing this task.\n\tclass_name: NodeActor\n"
         "Task was killed due to the node running low on memory."
@@ -278,6 +278,6 @@ def test_an_actor_that_was_killed_for_memory_is_told_so():
     assert "memory_mb" in str(error.hint)
 
 
-def test_an_actor_that_died_is_told_with_ray_s_reason():
+def test_the_error_of_an_actor_that_died_has_ray_s_reason():
     error = died("The actor died unexpectedly before finishing this task.\n\tpid: 12\nIts worker exited with code 1.")
     assert "its host actor has died: Its worker exited with code 1." in error.message

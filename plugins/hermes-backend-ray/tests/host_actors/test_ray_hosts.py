@@ -1,4 +1,4 @@
-"""Which node gets what, how the bytes travel, and whose the connection is."""
+"""The choice of nodes, the transport of bytes, and the shared connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 
 @pytest.fixture
 async def hosts(ray_driver):
-    """Make a set of hosts, and end it."""
+    """A set of hosts, which is closed after the test."""
     made = []
 
     def make(**options):
@@ -43,7 +43,7 @@ async def link(hosts):
     await made.aclose()
 
 
-async def test_places_go_to_the_node_with_the_fewest(hosts):
+async def test_a_new_link_goes_to_the_node_with_the_fewest(hosts):
     cluster = hosts()
     links = await asyncio.gather(*(cluster.link() for _ in range(6)))
     counts = {}
@@ -56,13 +56,13 @@ async def test_places_go_to_the_node_with_the_fewest(hosts):
     assert (await cluster.link()).host.node.id == left or min(counts.values()) < max(counts.values())
 
 
-async def test_no_more_nodes_are_used_than_may_be(hosts):
+async def test_at_most_max_hosts_nodes_are_used(hosts):
     cluster = hosts(pool={"max_hosts": 2})
     first, *others = [await cluster.link() for _ in range(5)]
     assert len({link.host.node.id for link in (first, *others)}) == 2
 
 
-async def test_places_on_one_node_share_its_actor(hosts):
+async def test_links_to_one_node_share_its_actor(hosts):
     cluster = hosts(pool={"max_hosts": 1})
     one, two = await asyncio.gather(cluster.link(), cluster.link())
     assert one.host is two.host
@@ -70,14 +70,14 @@ async def test_places_on_one_node_share_its_actor(hosts):
     assert (await two.run("echo still", timeout=100)).output == b"still\n"
 
 
-def test_a_node_needs_nothing_of_ours():
-    # What would have to be imported there is in what is sent by its name.
+def test_a_node_needs_none_of_our_packages():
+    # A module that the node would have to import is in the pickle by its name.
     sent = cloudpickle.dumps(actor_class())
     assert b"hermes_backend_ray" not in sent
     assert b"hermes_core" not in sent
 
 
-async def test_a_command_s_status_output_and_complaint(link):
+async def test_a_command_returns_status_output_and_standard_error(link):
     done = await link.run("cat; echo oh >&2; exit 3", b"given", timeout=100)
     assert (done.status, done.output, done.complaint) == (3, b"given", "oh")
 
@@ -105,7 +105,7 @@ async def write_all(writer, data):
         await writer.drain()
 
 
-async def test_who_writes_waits_for_a_program_that_reads_nothing(link):
+async def test_a_writer_waits_while_the_program_does_not_read(link):
     program = await link.start("read x; exec sleep 600")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(write_all(program.stream.writer, bytes(64 << 20)), 3)
@@ -113,7 +113,7 @@ async def test_who_writes_waits_for_a_program_that_reads_nothing(link):
     assert not program.over
 
 
-async def test_a_program_that_ends_badly_says_why(link):
+async def test_a_program_that_fails_gives_its_standard_error_as_the_reason(link):
     program = await link.start("echo no such thing >&2; exit 7")
     assert not await program.wait(100)
     assert program.over
@@ -136,7 +136,7 @@ async def test_closing_a_link_ends_its_programs_only(hosts):
     assert await kept.stream.reader.readexactly(4) == b"here"
 
 
-async def test_a_connection_without_the_right_word_gets_nothing(hosts):
+async def test_a_connection_without_the_token_gets_nothing(hosts):
     link = await hosts().link()
     port = (await link.host.call("start", "cat", link.host.node.address, os.urandom(32)))[1]
     reader, writer = await asyncio.open_connection(link.host.node.address, port)
@@ -190,7 +190,7 @@ def test_two_backends_share_a_connection_and_end_only_their_own(ray_cluster, tmp
     assert done.stdout.splitlines()[-1] == expected
 
 
-async def test_what_a_backend_shares_with_this_process_stays(ray_driver, tmp_path):
+async def test_a_connection_of_this_process_stays_open_when_a_backend_closes(ray_driver, tmp_path):
     backend = RayBackend(RayOptions(address=ray_driver.address, resources=PERMANENT))
     backend.lease_dir = tmp_path
     async with await backend.open(SandboxSpec()) as sandbox:
@@ -200,7 +200,7 @@ async def test_what_a_backend_shares_with_this_process_stays(ray_driver, tmp_pat
     assert ray.is_initialized()
 
 
-def test_what_ray_announces_is_logged_and_not_printed(capsys, caplog):
+def test_ray_s_notices_are_logged_and_not_printed(capsys, caplog):
     from ray._private import worker
 
     lost = {"lines": ["a node has gone"], "pid": "raylet", "is_err": False}

@@ -1,4 +1,4 @@
-"""Nodes that are lost, actors that are killed, and callers: never a hang, no leftovers."""
+"""Lost nodes, killed actors and killed callers cause no hang and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.slow
 PATIENCE = 100.0
-"""Seconds in which a loss is told and what has ended is gone, on a busy machine; it takes about two."""
+"""Seconds in which a loss must be reported and its processes gone on a busy machine; it usually takes about two."""
 
 
 @pytest.fixture
 def places(ray_driver, tmp_path):
-    """Make backends whose sandboxes lie in a directory of the test's own, on nodes of the test's own."""
+    """Make backends whose sandboxes are in the test's own directory, on the test's own nodes."""
     name = f"mine-{uuid.uuid4().hex[:8]}"
     nodes = []
 
@@ -79,7 +79,7 @@ async def lost(call):
 async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
     one, _ = places.node(), places.node()
     backend, token = places.backend(pool={"slots_per_host": 1}), sleep_token()
-    # One place for each, so each on a node of its own.
+    # Each agent has one sandbox, so each sandbox is on another node.
     first, second = [await backend.open(SandboxSpec()) for _ in range(2)]
     where = {sandbox: await node_of(sandbox) for sandbox in (first, second)}
     assert len(set(where.values())) == 2
@@ -88,7 +88,7 @@ async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
     places.kill(one)
     assert f"Ray node {one[:12]}" in await lost(call)
     assert (await other).output == "done\n"
-    # What it ran has ended with it; closing finds what it has left of files, as its machine is still there.
+    # The node's processes have ended with it; closing removes its files, because its machine still has a node.
     assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
     await asyncio.wait_for(struck.aclose(), PATIENCE)
     async with await backend.open(SandboxSpec()) as another:
@@ -98,7 +98,7 @@ async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
 
 
 async def node_of(sandbox):
-    """Return the node by the process that has started the worker that is above the agent."""
+    """Return the node whose process has started the Ray worker of the agent."""
     worker = read_process(await worker_of(sandbox))
     assert worker is not None
     arguments = Path(f"/proc/{worker.parent}/cmdline").read_bytes().decode().split("\0")
@@ -132,7 +132,7 @@ async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_d
 
 
 @pytest.mark.component("bwrap")
-async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
+async def test_a_bubblewrap_sandbox_ends_with_its_node(places):
     node, token = places.node(), sleep_token()
     backend = places.backend(root_dir="/tmp")  # what runs inside is nobody, who cannot enter the test's directory
     sandbox = await backend.open(SandboxSpec(isolation="bwrap"))
@@ -148,7 +148,7 @@ async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
 
 
 async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(places, tmp_path):
-    """It was struck out, and the files were there for good when the machine came back."""
+    """The lease was removed, so the files stayed without a lease when the machine came back."""
     node, book = places.node(node_ip_address=MACHINES[0]), LeaseBook(tmp_path / "leases")
     backend = places.backend()
     sandbox = await backend.open(SandboxSpec())
@@ -166,11 +166,11 @@ async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(p
     assert (await SandboxReclaimer(book, registry).remove([lease])).removed == [sandbox.id]
     assert book.read() == ([], [])
     assert list(places.root.iterdir()) == []
-    with contextlib.suppress(BackendError):  # what the sandbox ended with
+    with contextlib.suppress(BackendError):  # the node that the sandbox was on last
         await backend.aclose()
 
 
-async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_path):
+async def test_a_lease_is_removed_if_its_machine_does_not_come_back(places, tmp_path):
     node, book = places.node(node_ip_address=MACHINES[1]), LeaseBook(tmp_path / "leases")
     backend = places.backend()
     sandbox = await backend.open(SandboxSpec())
@@ -213,16 +213,16 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def living(job):
-    """The actors of one caller: the cluster has other tests' too."""
+    """The actors of one caller, because the cluster has those of other tests, too."""
     return [name for name, entry in actors().items() if entry["JobID"] == job and entry["State"] not in {"DEAD", 4}]
 
 
-async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(places, tmp_path):
+async def test_a_killed_caller_leaves_no_process_or_actor_and_reclaim_removes_the_rest(places, tmp_path):
     token, backend = sleep_token(), places.backend(resources={})
     options = backend.options.model_dump_json()
     leases = tmp_path / "leases"
     command = [sys.executable, "-c", _CALLER, options, str(leases), token]
-    # Closed whatever happens: what is left open fails another test, which did nothing.
+    # Closed whatever happens, because anything left open fails another test.
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as caller:
         assert caller.stdout is not None
         try:
@@ -230,7 +230,7 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
             assert len(await asyncio.to_thread(living, job)) == 1
         finally:
             caller.kill()
-    # The actor was the caller's, so Ray ends it; its agents see the end of their input, and end everything.
+    # The actor belonged to the caller, so Ray ends it; its agents see the end of their input, and end everything.
     assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
 
     async def gone():
@@ -239,10 +239,10 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
     assert await eventually(gone, seconds=PATIENCE)
     (lease,), _ = LeaseBook(leases).read()
     assert lease.owner() == "dead"
-    # What was started there since and carries the mark goes with the directory.
+    # Processes that were started since and carry the sandbox's mark are killed with the removal of the directory.
     marked = {"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
-    # By a process that knows nothing of the cluster but what the lease says.
-    # It looks for what dead owners have left in a folder of the test's own, not in the machine's.
+    # The reclaiming process knows only what the lease says about the cluster.
+    # It looks for leftovers of dead owners in the test's own folder, not in the machine's.
     (tmp_path / "tmp").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     gc = [str(Path(sys.executable).with_name("hermes-core")), "sandboxes", "gc", "--json", "--lease-dir", str(leases)]

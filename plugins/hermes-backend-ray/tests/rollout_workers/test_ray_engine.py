@@ -1,4 +1,4 @@
-"""Whole runs on a real cluster of three nodes: the same outcomes as on one machine, whatever dies in the middle."""
+"""Whole runs on a real cluster of three nodes have the outcomes of one machine, even if nodes or workers die."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def runs(ray_cluster, tmp_path):
 
 @pytest.fixture
 def own_nodes(ray_cluster):
-    """Add nodes that only this test's workers run on; what is left of them goes afterwards."""
+    """Add nodes for this test's workers alone; those that are left are removed afterwards."""
     added: list[str] = []
 
     def add(count: int, resource: str) -> list[str]:
@@ -44,7 +44,7 @@ def own_nodes(ray_cluster):
 async def test_the_shipped_tasks_end_as_they_do_on_one_machine(runs):
     values = {"group_size": 2, "max_tasks": 6, "mistake_rate": 0.9, "seed": 7}
     here = await runs.run(EXAMPLES, engine="local", out="here", **values)
-    # The ids of rollouts are made of the run's own: one that was interrupted after its first is continued elsewhere.
+    # Rollout ids contain the run's id, so the second run continues the first, as if that had ended after one rollout.
     (runs.folder / "there").mkdir()
     shutil.copy(here.folder / "run.json", runs.folder / "there")
     first, _, _ = (here.folder / "rollouts.jsonl").read_bytes().partition(b"\n")
@@ -72,7 +72,7 @@ async def test_a_node_that_dies_costs_only_the_rollouts_in_flight_there(runs, ra
     running = asyncio.create_task(runs.run(runs.gated(9), known=known, options=options, max_concurrent=6))
     await seen.until(lambda: len(seen.started()) == 6)
     await asyncio.to_thread(ray_cluster.kill_node, dying)
-    # What a node plays goes on for a moment after it.
+    # Rollouts of a dead node continue for a moment.
     await holds(lambda: len(runs.lines(name="attempts.jsonl")) == 3 or running.done())
     runs.gate.touch()
     result = await running
@@ -92,11 +92,11 @@ async def test_a_node_that_dies_costs_only_the_rollouts_in_flight_there(runs, ra
 
 
 @pytest.mark.slow
-async def test_a_worker_that_dies_is_replaced_and_its_rollouts_are_played_again(runs, tmp_path):
+async def test_a_worker_that_dies_is_replaced_and_its_rollouts_run_again(runs, tmp_path):
     state = tmp_path / "state"
     options = {"workers": 1, "max_concurrent": 2, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
     running = asyncio.create_task(runs.run(runs.gated(4), options=options, max_concurrent=4))
-    # A rollout begins before it has a sandbox.
+    # A rollout starts before it has a sandbox.
     await holds(lambda: len(leases(state)) == 2 or running.done())
     (worker,) = {lease.owner_pid for lease in leases(state)}
     os.kill(worker, signal.SIGKILL)
@@ -141,7 +141,7 @@ async def test_a_cancelled_run_closes_every_sandbox_and_continues_with_the_same_
 
 
 @pytest.mark.slow
-async def test_when_the_driver_is_killed_its_workers_go_and_gc_finds_their_sandboxes(runs, tmp_path):
+async def test_if_the_driver_is_killed_its_workers_end_and_gc_finds_their_sandboxes(runs, tmp_path):
     state = tmp_path / "state"
     options = {"workers": 2, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
     config = runs.config(runs.gated(4), options=options, max_concurrent=4)
@@ -167,7 +167,7 @@ def leases(state: Path) -> list[Lease]:
 
 
 async def holds(condition: Callable[[], bool]) -> None:
-    """Wait for what other processes do."""
+    """Wait for a condition that other processes fulfil."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.05)
@@ -175,12 +175,12 @@ async def holds(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code", "words"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "")])
-async def test_a_signal_ends_the_command_when_every_sandbox_is_closed(runs, tmp_path, number, code, words):
+async def test_a_signal_ends_the_command_once_every_sandbox_is_closed(runs, tmp_path, number, code, words):
     state = tmp_path / "state"
     options = {"workers": 1, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
     config = runs.config(runs.gated(2), options=options)
     (tmp_path / "run.json").write_text(json.dumps(config.model_dump(mode="json")))
-    # What a shell starts in the background ignores SIGINT, and so does all that it starts.
+    # A process that a shell starts in the background ignores SIGINT, and so do its children.
     begin = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{begin}; from hermes_core.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "run", "--config", str(tmp_path / "run.json")]

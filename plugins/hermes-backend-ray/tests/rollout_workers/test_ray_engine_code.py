@@ -1,4 +1,4 @@
-"""What tells the code of two processes apart: contents of files, wherever they lie, and nothing else."""
+"""The code of two processes is compared by the contents of files, wherever they are, and by nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps(loaded_code(load_plugins(settings, environ={}).plugins)))
 
 @pytest.fixture
 def install(tmp_path):
-    """Put the packages of a distribution into a folder, its metadata beside them or elsewhere."""
+    """Install the packages of a distribution into a folder, with its metadata beside them or elsewhere."""
 
     def put(folder, *, metadata=None, **changed):
         texts = {
@@ -57,7 +57,7 @@ def install(tmp_path):
 
 
 def code_of(*folders, allow="acme-rows", extra=()):
-    """Return what another process with these folders on its path says of its code."""
+    """Return the code versions of another process that has these folders on its path."""
     path = os.pathsep.join(map(str, folders))
     done = subprocess.run(
         [sys.executable, "-c", LOOK, allow, *map(str, extra)],
@@ -78,8 +78,8 @@ def test_equal_files_are_equal_code_however_they_are_installed(install, tmp_path
 
 
 @pytest.mark.parametrize("changed", ["acme_rows__plugin", "acme_rows__deep__rules", "acme__judges__rows"])
-def test_one_file_that_differs_is_other_code_of_the_same_version(install, changed):
-    """Only versions were compared: a worker played with what the developer had changed since."""
+def test_one_different_file_is_different_code_of_the_same_version(install, changed):
+    """Only versions were compared, so a worker ran code that differed from what the developer had changed."""
     text = {
         "acme_rows__plugin": SOURCE,
         "acme__judges__rows": "class Rows:\n    def score(self, result, context): ...\n",
@@ -89,7 +89,7 @@ def test_one_file_that_differs_is_other_code_of_the_same_version(install, change
     assert {name for name in ours if ours[name] != theirs[name]} == {"acme-rows:rows"}
 
 
-def test_caches_and_neighbours_are_no_code_of_a_plugin(install):
+def test_caches_and_neighbouring_packages_do_not_count_as_code_of_a_plugin(install):
     other = install("other", acme__another="SOMEBODY = 'elses'\n", acme_more="")
     (other / "acme_rows" / "notes.txt").write_text("a note")
     (other / "acme_rows" / "__pycache__").mkdir()
@@ -97,7 +97,7 @@ def test_caches_and_neighbours_are_no_code_of_a_plugin(install):
     assert code_of(install("same")) == code_of(other)
 
 
-def test_a_plugin_by_its_path_counts_by_its_file(install, tmp_path):
+def test_a_plugin_named_by_its_path_is_compared_by_its_file(install, tmp_path):
     folder = install("site")
     for name, more in (("one", ""), ("two", ""), ("three", "# changed\n")):
         (tmp_path / name).mkdir()
@@ -107,7 +107,7 @@ def test_a_plugin_by_its_path_counts_by_its_file(install, tmp_path):
     assert {name for name in one if one[name] != three[name]} == {"local:judge"}
 
 
-def test_the_core_counts_by_its_files_too():
+def test_the_core_is_compared_by_its_files_too():
     known = load_plugins(PluginSettings(allow=()), environ={})
     (only,) = loaded_code(known.plugins).items()
     assert only[0] == "hermes-agent-core"

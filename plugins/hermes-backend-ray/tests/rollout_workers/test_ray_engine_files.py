@@ -1,4 +1,4 @@
-"""Files that tasks name must be the same where rollouts are played; one that is not stops its task only."""
+"""Files that tasks name must be equal on the workers; a different file stops only its task."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def task(name, *, upload=None, **sandbox):
 
 @pytest.fixture
 async def playroom(known):
-    """A worker's room in this process, open for a run with the local backend."""
+    """A worker's `Playroom` in this process, open for a run with the local backend."""
     room = Playroom(Outbox())
     config = RunConfig.parse({"tasks": "none", "model": "nop"}, source="the test").model_dump(mode="json")
     await room.open(known, {"run_id": "r", "config": config, "hooks": []}, _no_tasks(), None)
@@ -64,7 +64,7 @@ def _no_tasks():
     return pack(())
 
 
-async def test_what_verifiers_and_dockerfiles_read_is_found_and_other_tasks_are_left_out(known, tests_folder, tmp_path):
+async def test_files_of_verifiers_and_dockerfiles_are_found_and_other_tasks_are_left_out(known, tests_folder, tmp_path):
     (tmp_path / "env").mkdir()
     dockerfile = tmp_path / "env" / "Dockerfile"
     dockerfile.write_text("FROM scratch\n")
@@ -84,9 +84,7 @@ async def test_what_verifiers_and_dockerfiles_read_is_found_and_other_tasks_are_
     assert found["archive"] == {str(image): "5 bytes"}
 
 
-async def test_a_task_whose_files_are_otherwise_on_the_worker_is_refused_and_no_other(
-    known, tests_folder, tmp_path, playroom
-):
+async def test_only_a_task_whose_files_differ_on_the_worker_is_refused(known, tests_folder, tmp_path, playroom):
     tasks = [task("same", upload=tests_folder), task("gone", upload=tmp_path / "gone"), task("odd", isolation="gvisor")]
     files = await files_of(tasks, known)
     (tmp_path / "gone").mkdir()
@@ -98,15 +96,15 @@ async def test_a_task_whose_files_are_otherwise_on_the_worker_is_refused_and_no_
     assert "same" in await playroom.examine(known, asked)
 
 
-def test_equal_files_differ_in_nothing():
+def test_equal_files_have_no_difference():
     assert difference({"a": "1"}, {"a": "1"}) is None
-    assert "b is not what it is on the run's machine: missing" in str(difference({"b": "1"}, {}))
+    assert "b differs from the run's machine: missing" in str(difference({"b": "1"}, {}))
 
 
 async def test_relative_paths_mean_the_same_on_the_workers(ray_cluster, tests_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = Runs(tmp_path, ray_cluster.address)
-    # Without isolation it is a path of this machine, and whatever is there is deleted first.
+    # Without isolation this is a path on this machine, and its content is deleted first.
     there = tmp_path / "there"
     options = {"command": f"bash {there}/test.sh", "upload": {str(there): "tests"}}
     item = {"id": "t", "prompt": "x", "solution": ["true"], "verifier": {"name": "script", "options": options}}

@@ -1,4 +1,4 @@
-"""One worker from the run's side: an answer counts once, a silent worker is lost, a cancelled rollout is confirmed."""
+"""The run's link to one worker: a reply counts once, a silent worker is lost, a cancelled rollout is confirmed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rollout():
 
 @pytest.fixture
 async def worker(known, request):
-    """A listening link to a scripted actor; gives both, and what was counted."""
+    """A listening link to a scripted actor; yields both, and what the link has counted."""
     cancel_timeout = getattr(request, "param", OPTIONS.cancel_timeout)
     actor = ScriptedActor()
     turns: list[str] = []
@@ -66,7 +66,7 @@ async def worker(known, request):
 
 
 def outcome_of(rollout):
-    """An outcome with everything that text would lose."""
+    """An outcome with values that a text format would lose."""
     made = failed_outcome(rollout, TaskError("x"))
     sample = TrainingSample(tokens=(1, 2), masks=[-100, 2], logprobs=(None, -0.1 - 2**-40))
     messages = [{"role": "tool", "content": "\ud800 lone"}]
@@ -78,7 +78,7 @@ async def begun(actor, count=1):
         await asyncio.sleep(0)
 
 
-async def test_an_answer_comes_back_without_loss_and_with_its_turns(worker, rollout):
+async def test_an_outcome_comes_back_without_loss_and_with_its_turns(worker, rollout):
     link, actor, turns, _ = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
@@ -92,7 +92,7 @@ async def test_an_answer_comes_back_without_loss_and_with_its_turns(worker, roll
     assert turns == ["ro_1"]
 
 
-async def test_an_answer_that_comes_twice_or_too_late_counts_once_and_is_noted(worker, rollout):
+async def test_a_reply_that_is_repeated_or_late_counts_once_and_is_noted(worker, rollout):
     link, actor, _, _ = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
@@ -106,7 +106,7 @@ async def test_an_answer_that_comes_twice_or_too_late_counts_once_and_is_noted(w
     assert link.played == 1
 
 
-async def test_a_worker_that_dies_loses_all_it_plays_and_says_where(worker, rollout):
+async def test_a_worker_that_dies_loses_all_its_rollouts_with_its_place_in_the_error(worker, rollout):
     link, actor, _, lost = worker
     playing = [
         asyncio.create_task(link.play(dataclasses.replace(rollout, rollout_id=f"ro_{number}"))) for number in range(2)
@@ -120,22 +120,24 @@ async def test_a_worker_that_dies_loses_all_it_plays_and_says_where(worker, roll
         await link.play(rollout)
 
 
-async def test_a_worker_that_says_nothing_any_more_is_lost(known, rollout, monkeypatch):
+async def test_a_worker_that_stops_answering_is_lost(known, rollout, monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_link._POLL", 0.01)
     run = EngineRun(run_id="r", config={}, registry=known)
     options = OPTIONS.model_copy(update={"lost_after": 0.05})
     link = WorkerLink(ScriptedActor(), PLACE, slots=1, run=run, options=options)
     link.listen(lambda _: None)
-    with pytest.raises(EngineLostError, match="worker w1 on node n1 was lost: it says nothing"):
+    with pytest.raises(EngineLostError, match="worker w1 on node n1 was lost: it does not answer"):
         await link.play(rollout)
     await link.close()
 
 
-# Who waits for a confirmation that comes must have the time for it, on a busy machine too.
+# A confirmation that comes must have enough time on a busy machine, too.
 @pytest.mark.parametrize(
     ("worker", "confirms", "unconfirmed"), [(60.0, True, 0), (0.05, False, 1)], indirect=["worker"]
 )
-async def test_a_cancelled_rollout_ends_when_the_worker_says_so_or_is_counted(worker, rollout, confirms, unconfirmed):
+async def test_a_cancelled_rollout_ends_when_the_worker_confirms_it_or_is_counted(
+    worker, rollout, confirms, unconfirmed
+):
     link, actor, _, _ = worker
     actor.confirms = confirms
     playing = asyncio.create_task(link.play(rollout))
@@ -146,7 +148,7 @@ async def test_a_cancelled_rollout_ends_when_the_worker_says_so_or_is_counted(wo
     assert (actor.cancelled, link.unconfirmed) == (["ro_1#1"], unconfirmed)
 
 
-async def test_an_error_that_must_stop_the_run_stays_fatal_and_names_the_worker(worker, rollout):
+async def test_a_fatal_error_stays_fatal_and_names_the_worker(worker, rollout):
     link, actor, _, _ = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
@@ -156,7 +158,7 @@ async def test_an_error_that_must_stop_the_run_stays_fatal_and_names_the_worker(
     assert (error.value.fatal, error.value.hint) == (True, "another key")
 
 
-async def test_an_answer_that_cannot_be_read_costs_the_attempt(worker, rollout):
+async def test_a_reply_that_cannot_be_read_loses_the_attempt(worker, rollout):
     link, actor, _, _ = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
@@ -165,7 +167,7 @@ async def test_an_answer_that_cannot_be_read_costs_the_attempt(worker, rollout):
         await playing
 
 
-async def test_a_task_that_cannot_be_sent_is_the_tasks_fault(worker, rollout):
+async def test_a_task_that_cannot_be_sent_is_a_task_error(worker, rollout):
     link, actor, _, _ = worker
     task = dataclasses.replace(rollout.task, metadata={"lock": lambda: None})
     with pytest.raises(TaskError, match="task 't1' cannot be sent"):
@@ -181,8 +183,8 @@ async def test_events_of_the_worker_reach_the_plugins_of_the_run(worker, known):
     await seen.until(lambda: seen.started() == ["ro_1"])
 
 
-async def test_an_event_that_cannot_be_read_is_noted_and_costs_no_rollout(worker, rollout):
-    """It ended the listening without a word: what the worker played was waited for without end."""
+async def test_an_event_that_cannot_be_read_is_noted_and_loses_no_rollout(worker, rollout):
+    """The event ended the listening without a message, and the run waited for the worker's rollouts endlessly."""
     link, actor, _, lost = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
@@ -194,18 +196,18 @@ async def test_an_event_that_cannot_be_read_is_noted_and_costs_no_rollout(worker
     assert lost == []
 
 
-async def test_a_worker_whose_news_make_no_sense_is_lost(worker, rollout):
+async def test_a_worker_whose_messages_cannot_be_read_is_lost(worker, rollout):
     link, actor, _, lost = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
     actor.tell("done")
     async with asyncio.timeout(60):
-        with pytest.raises(EngineLostError, match="its news cannot be read: TypeError"):
+        with pytest.raises(EngineLostError, match="its messages cannot be read: TypeError"):
             await playing
     assert lost == [link]
 
 
-def test_an_outcome_that_cannot_be_sent_still_ends_in_one_that_says_so(rollout):
+def test_an_outcome_that_cannot_be_sent_is_replaced_by_one_that_says_so(rollout):
     outcome = dataclasses.replace(outcome_of(rollout), provenance={"lock": lambda: None})
     received = unpack(pack_outcome(outcome))
     assert (received.rollout_id, received.attempt) == ("ro_1", 1)
@@ -213,8 +215,8 @@ def test_an_outcome_that_cannot_be_sent_still_ends_in_one_that_says_so(rollout):
     assert received.samples == outcome.samples
 
 
-async def test_a_rollout_that_a_worker_cannot_read_is_that_task_s_failure_alone():
-    """The call failed, by which the whole worker was taken for dead, with all that it played."""
+async def test_a_rollout_that_a_worker_cannot_read_fails_only_that_task():
+    """The call failed, so that the whole worker counted as dead, with all its rollouts."""
     outbox = Outbox()
     await Playroom(outbox).begin("ro_1#1", b"torn")
     (kind, key, error), *_ = await outbox.take(1)
@@ -223,7 +225,7 @@ async def test_a_rollout_that_a_worker_cannot_read_is_that_task_s_failure_alone(
     assert "cannot be read here" in error["message"]
 
 
-def test_an_error_of_a_class_that_only_the_worker_has_keeps_its_weight():
+def test_an_error_of_a_class_that_only_the_worker_has_stays_fatal_or_not():
     class StrangeError(UserError):
         pass
 
@@ -232,7 +234,7 @@ def test_an_error_of_a_class_that_only_the_worker_has_keeps_its_weight():
 
 
 class Shelf(EngineCluster):
-    """Nodes without a cluster."""
+    """A list of nodes without a cluster."""
 
     def __init__(self, *nodes: Node) -> None:
         super().__init__()
@@ -286,17 +288,17 @@ async def test_a_worker_that_dies_as_it_starts_is_started_again(known):
     await crew.close()
 
 
-async def test_one_that_dies_each_time_is_the_runs_end(known):
+async def test_a_worker_that_dies_at_each_start_ends_the_run(known):
     with pytest.raises(WorkerGoneError):
         await crew_of(known, EngineOptions(workers=1), fails=9).muster()
 
 
-async def test_no_node_for_a_worker_is_said_with_what_it_needs(known):
+async def test_an_error_about_no_suitable_node_names_what_a_worker_needs(known):
     with pytest.raises(ConfigError, match="'CPU': 8"):
         await crew_of(known, EngineOptions(num_cpus=8), *NODES).muster()
 
 
-async def test_when_no_worker_is_left_for_too_long_the_run_ends_and_says_how_it_goes_on(known, monkeypatch):
+async def test_a_run_without_workers_for_too_long_ends_and_says_how_to_continue(known, monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
     crew = crew_of(known, OPTIONS)
     await crew.muster()
@@ -311,8 +313,8 @@ async def test_when_no_worker_is_left_for_too_long_the_run_ends_and_says_how_it_
     await crew.close()
 
 
-async def test_a_cluster_that_cannot_be_asked_any_more_ends_the_run_too(known, monkeypatch):
-    """The tending ended with Ray's error, and a run without workers waited without end."""
+async def test_a_cluster_that_stops_answering_ends_the_run_too(known, monkeypatch):
+    """The task that replaces workers ended with Ray's error, and a run without workers waited endlessly."""
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
     crew = crew_of(known, OPTIONS.model_copy(update={"workers": None}), NODES[1])
     await crew.muster()
@@ -335,7 +337,7 @@ async def _never(_name, _node):
     raise WorkerGoneError("nothing starts")
 
 
-async def test_a_lost_worker_is_replaced_where_it_was(known, monkeypatch):
+async def test_a_lost_worker_is_replaced_on_its_node(known, monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
     crew = crew_of(known, EngineOptions(num_cpus=2), *NODES)
     await crew.muster()
@@ -347,8 +349,8 @@ async def test_a_lost_worker_is_replaced_where_it_was(known, monkeypatch):
     await crew.close()
 
 
-async def test_what_a_worker_cannot_close_is_told_when_all_have_ended(known):
-    """Nobody was told: the sandboxes stayed on the node, and no line said what removes them."""
+async def test_an_error_of_closing_is_raised_after_all_workers_have_ended(known):
+    """The error was dropped: the sandboxes stayed on the node, and no message said how to remove them."""
     crew = crew_of(known, EngineOptions(workers=3))
     await crew.muster()
     first, second, third = (link.actor for link in crew.links)

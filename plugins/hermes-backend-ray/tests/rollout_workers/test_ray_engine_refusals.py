@@ -1,4 +1,4 @@
-"""What a run on a cluster cannot begin with is one clear message that names the worker."""
+"""A run that cannot start on a cluster ends with one clear message that names the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def runs(ray_cluster, tmp_path):
 
 
 def install(folder, version, source='"""Declares nothing."""\n'):
-    """Put a distribution with one plugin into a folder, as an installer leaves it."""
+    """Install a distribution with one plugin into a folder."""
     info = folder / f"acme_rows-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: acme-rows\nVersion: {version}\n")
@@ -43,7 +43,7 @@ async def test_a_worker_with_another_version_is_refused_with_both_named(runs, tm
 
 
 async def test_a_worker_with_other_code_of_the_same_version_is_refused(runs, tmp_path, monkeypatch):
-    """It played, with whatever was on its node."""
+    """The worker ran rollouts with the code on its node."""
     monkeypatch.syspath_prepend(install(tmp_path / "ours", "1.0"))
     known = registry(allow=(*PLUGINS, "acme-rows"))
     options = env_with(install(tmp_path / "theirs", "1.0", '"""Declares nothing, otherwise."""\n'))
@@ -59,25 +59,25 @@ async def test_a_plugin_that_a_worker_does_not_have_is_named(runs, tmp_path, mon
         await runs.run(runs.gated(1), known=known, options={"workers": 1})
 
 
-async def test_a_backend_that_the_workers_cannot_use_is_said_before_anything_is_played(runs):
+async def test_a_backend_that_the_workers_cannot_use_is_an_error_before_any_rollout(runs):
     with pytest.raises(HermesError, match=r"worker w\d on node .*gvisor"):
         await runs.run(runs.gated(1), options={"workers": 1}, isolation="gvisor")
 
 
-async def test_a_model_that_the_workers_cannot_reach_is_said_before_anything_is_played(runs):
+async def test_a_model_that_the_workers_cannot_reach_is_an_error_before_any_rollout(runs):
     model = {"model": "http://127.0.0.1:9/v1", "model_name": "m", "model_retries": 0}
     with pytest.raises(HermesError, match=r"worker w\d on node .*127\.0\.0\.1:9"):
         await runs.run(runs.gated(1), options={"workers": 1}, **model)
 
 
-async def test_a_cluster_that_has_no_room_is_said_within_the_deadline(runs):
+async def test_a_cluster_without_room_is_an_error_within_the_timeout(runs):
     with pytest.raises(HermesError, match=r"no node of the cluster has what a worker needs: .*nowhere"):
         await runs.run(runs.gated(1), options={"workers": None, "resources": {"nowhere": 1}})
     with pytest.raises(HermesError, match=r"did not start within 1 s.*1 nowhere"):
         await runs.run(runs.gated(1), options={"workers": 1, "resources": {"nowhere": 1}, "start_timeout": 1})
 
 
-def test_a_cluster_that_does_not_answer_is_said_at_once():
+def test_a_cluster_that_does_not_answer_is_an_error_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     kind, message, _ = refused(f"127.0.0.1:{port}")
@@ -85,7 +85,7 @@ def test_a_cluster_that_does_not_answer_is_said_at_once():
     assert f"engine 'ray': no Ray cluster listens on 127.0.0.1:{port}" in message
 
 
-def test_a_run_does_not_begin_through_ray_client_also_where_auto_leads_there():
+def test_a_run_through_ray_client_is_refused_also_if_auto_finds_it():
     kind, message, hint = refused("auto", RAY_ADDRESS="ray://127.0.0.1:1")
     assert kind == "ConfigError"
     assert "engine 'ray': ray://127.0.0.1:1: Ray Client (ray://) cannot carry a run" in message

@@ -1,4 +1,4 @@
-"""At token level: what workers give back is what the server sampled, by the server's own log; the key stays in memory.
+"""At token level, workers return what the server sampled, by the server's own log; the key stays in memory.
 
 The server, its tokenizer and the check are the core's own.
 """
@@ -18,7 +18,7 @@ KEY = "sk-a-key-that-must-not-be-written-0451"
 
 
 class Solver:
-    """Calls the tool in its first turn, in ids that no tokenizer would choose, and then answers."""
+    """Calls the tool in its first turn, in token ids that no tokenizer would choose, and then answers."""
 
     def __init__(self, folder: Path) -> None:
         self._tokenizer = ChatTokenizer.load(folder)
@@ -35,7 +35,7 @@ class Solver:
 
 
 def session_files() -> list[Path]:
-    """List what the cluster has written: logs, and what it spilled."""
+    """List the files that the cluster has written: logs, and spilled objects."""
     import ray
 
     node = ray._private.worker._global_node
@@ -45,7 +45,7 @@ def session_files() -> list[Path]:
 
 @pytest.fixture
 def connected(ray_cluster):
-    """A connection that outlives the run, to look at the cluster after it."""
+    """A connection that outlives the run, to inspect the cluster afterwards."""
     import ray
 
     was_connected = ray.is_initialized()
@@ -74,7 +74,7 @@ async def test_samples_are_exact_by_the_servers_own_log_and_the_key_is_written_n
             model=server.url,
             model_name="m",
             model_protocol="vllm",
-            tokenizer=folder.name,  # relative: the workers' working directory is another one
+            tokenizer=folder.name,  # relative, because the workers have another working directory
             require_exact=True,
             options={"workers": 2},
         )

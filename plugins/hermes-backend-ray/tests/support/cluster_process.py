@@ -1,7 +1,7 @@
-"""A process that holds a real Ray cluster of three nodes for as long as somebody is connected to its socket.
+"""A process that runs a real Ray cluster of three nodes while at least one client is connected to its socket.
 
-Arguments: the socket's path. It says the cluster's address to everybody who connects, then answers one JSON line per
-line: `{"add": {node options}}`, `{"kill": node_id}`, `{"nodes": true}`. When the last connection has closed, it stops.
+Arguments: the socket's path. It sends the cluster's address to each client, then answers one JSON line per request
+line: `{"add": {node options}}`, `{"kill": node_id}`, `{"nodes": true}`. It stops when the last connection has closed.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import Any, Final, Protocol
 
 NODES: Final = 3
 _PERMANENT: Final = {"permanent": 1e6}
-"""What these nodes have, and those that a test adds have not: `PERMANENT` in ray_cluster.py asks for it."""
+"""A resource of these nodes that nodes added by tests do not have; `PERMANENT` in ray_cluster.py requests it."""
 _STORE: Final = 80 << 20
-"""Bytes of each node's object store; Ray's own minimum is little less."""
+"""Bytes of each node's object store; Ray's own minimum is slightly less."""
 _LINGER: Final = 2.0
-"""Seconds without anybody after which the cluster ends: another worker of the same run may be about to come."""
+"""Seconds without a client after which the cluster ends; another worker of the same run may be about to connect."""
 _NOBODY: Final = 120.0
-"""Seconds in which the first must have come."""
+"""Seconds in which the first client must connect."""
 
 
 class Question(Protocol):
-    """What the main thread is asked to do; Ray starts nodes only in that."""
+    """A request to the main thread, the only one in which Ray starts nodes."""
 
     def __call__(self, held: Held) -> None:
-        """Do it."""
+        """Handle the request."""
 
 
 class Held:
-    """The cluster, its nodes by id, how many are connected, and what they ask."""
+    """The cluster, its nodes by id, the number of connected clients, and their requests."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster = cluster
@@ -49,15 +49,15 @@ class Held:
         self.questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
 
     def come(self) -> None:
-        """Count one more."""
+        """Count a new client."""
         self.guests += 1
 
     def leave(self) -> None:
-        """Count one less."""
+        """Count a client that has disconnected."""
         self.guests -= 1
 
     def serve(self, path: Path) -> None:
-        """Return when nobody is connected any more, or nobody ever came; nobody can connect by the path then."""
+        """Handle requests until no client is connected; the socket's path has been removed by then."""
         patience = _NOBODY
         while True:
             try:
@@ -68,7 +68,7 @@ class Held:
             patience = _LINGER
 
     def _left(self, path: Path) -> bool:
-        """Take the path away, unless somebody has come meanwhile: who comes holds the lock until it has been heard."""
+        """Remove the path unless a client has connected meanwhile; a client holds the lock until it is counted."""
         with path.with_name("ray.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.questions.empty():
@@ -77,7 +77,7 @@ class Held:
         return False
 
     def answer(self, asked: dict[str, Any]) -> Any:
-        """Do what one line asks."""
+        """Handle one request line."""
         if "add" in asked:
             node = self.cluster.add_node(**{"object_store_memory": _STORE, **asked["add"]})
             self.nodes[node.node_id] = node
@@ -89,12 +89,12 @@ class Held:
 
 
 class Guest(socketserver.StreamRequestHandler):
-    """One connection."""
+    """The connection of one client."""
 
     server: Server
 
     def handle(self) -> None:
-        """Say the address, then answer until it closes."""
+        """Send the address, then answer requests until the connection closes."""
         held = self.server.held
         held.questions.put(Held.come)
         with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ class Guest(socketserver.StreamRequestHandler):
         def question(held: Held) -> None:
             try:
                 answers.put(held.answer(asked))
-            except Exception as error:  # noqa: BLE001 - whoever asked fails with it
+            except Exception as error:  # noqa: BLE001 - the client fails with it
                 answers.put({"error": f"{type(error).__name__}: {error}"})
 
         self.server.held.questions.put(question)
@@ -120,21 +120,21 @@ class Guest(socketserver.StreamRequestHandler):
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """One thread for each connection."""
+    """Serves each connection in a thread."""
 
     daemon_threads = True
     held: Held
 
 
 def main(path: str) -> None:
-    """Start the cluster, serve, and leave nothing."""
-    # Short, as Ray puts sockets with long names into it; private, as its own default is shared with everybody.
+    """Start the cluster, serve, and clean up."""
+    # Short, because Ray creates sockets with long names in it; private, because Ray's default is shared by all users.
     folder = tempfile.mkdtemp(prefix="hr")
     os.environ["RAY_TMPDIR"] = folder
     os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0"})
-    # Workers when they are needed, not one for each processor beforehand: each takes a second of one to start.
+    # Start workers on demand, not one per processor in advance: each start takes a second of processor time.
     os.environ.update({"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"})
-    # The signals of a terminal are the tests'; this one ends when they have gone.
+    # Signals of a terminal are meant for the tests; this process ends after them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         hold(path)
@@ -143,7 +143,7 @@ def main(path: str) -> None:
 
 
 def hold(path: str) -> None:
-    """Run the cluster until nobody is connected."""
+    """Run the cluster until no client is connected."""
     from ray.cluster_utils import Cluster
 
     shared = {"num_cpus": 2, "object_store_memory": _STORE, "resources": _PERMANENT}

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster from a test: config, tasks that wait for a gate, and what is recorded of them."""
+"""Runs on a Ray cluster from a test: config, tasks that wait for a gate, and the recorded results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hermes_runner import Run, RunConfig, RunResult
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"
-# The servers of token ids of hermes-tokens play here as well.
+# For the token id servers of hermes-tokens.
 sys.path.append(str(ROOT / "plugins" / "hermes-tokens" / "tests" / "support"))
 
 PLUGINS = (
@@ -35,7 +35,7 @@ PLUGINS = (
     "hermes-backend-ray",
 )
 PATIENCE = 200.0
-"""Seconds that something may take on a busy machine."""
+"""Timeout in seconds of anything on a busy machine."""
 EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
 
 
@@ -54,7 +54,7 @@ asyncio.run(main())
 
 
 def refused(address: str, **environment: str) -> list[str]:
-    """Connect as a run does, in a process of its own, since Ray connects each once; return what is raised."""
+    """Connect as a run does, in a separate process because Ray connects each only once; return what is raised."""
     command = [sys.executable, "-c", _CONNECT, address]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, env={**os.environ, **environment})
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
@@ -92,7 +92,7 @@ def registry(*extra: str, allow: tuple[str, ...] = PLUGINS) -> Registry:
 
 
 class Runs:
-    """The runs of one test, in its folder."""
+    """The runs of one test, recorded in its folder."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The tests' end of the cluster: started by whoever comes first, shared by all workers of one run."""
+"""The tests' client of the cluster, which the first test worker starts and all workers of one run share."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 _START: Final = 300.0
-"""Seconds in which three nodes must run, on a busy machine."""
+"""Seconds in which three nodes must start on a busy machine."""
 
 PERMANENT: Final = {"permanent": 1.0}
-"""Option `resources` of a test that must not be given a node which another worker's test adds, and then kills."""
+"""Option `resources` of a test that must not get a node which another worker's test adds and then kills."""
 
 MACHINES: Final = ("127.0.0.2", "127.0.0.3")
-"""Other addresses of this machine, which are other machines to Ray: tests start nodes there, and let them die."""
+"""Other addresses of this machine, which Ray takes for other machines; tests start and kill nodes there."""
 
 
 class RayCluster:
-    """A running cluster. `address` is what `ray.init` and the option `address` take."""
+    """A running cluster; `address` is the one for `ray.init` and the option `address`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -33,14 +33,14 @@ class RayCluster:
 
     @classmethod
     def shared(cls, folder: Path) -> Self:
-        """Connect to the cluster of this folder; the first to come starts it."""
+        """Connect to the cluster of this folder; start it if there is none."""
         path = folder / "ray.sock"
         with (folder / "ray.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             connection = _connected(path)
             if connection is None:
                 connection = _started(path, folder / "ray.log")
-            # Until it has been heard it is not counted, and the cluster might end.
+            # The cluster counts this client only once it has sent the address, and could end before.
             return cls(connection)
 
     def _ask(self, **question: Any) -> Any:
@@ -51,7 +51,7 @@ class RayCluster:
         return answer
 
     def add_node(self, **options: Any) -> str:
-        """Start a node of the test's own and return its id; `options` are those of `Cluster.add_node`."""
+        """Start a node for one test and return its id; `options` are those of `Cluster.add_node`."""
         return str(self._ask(add=options))
 
     def kill_node(self, node_id: str) -> None:
@@ -64,7 +64,7 @@ class RayCluster:
         return [found["head"], *(node for node in found["all"] if node != found["head"])]
 
     def close(self) -> None:
-        """Leave; the cluster ends after the last."""
+        """Disconnect; the cluster ends after its last client."""
         self._lines.close()
         self._connection.close()
 
@@ -93,7 +93,7 @@ def _started(path: Path, log: Path) -> socket.socket:
     while time.monotonic() < end and process.poll() is None:
         connection = _connected(path)
         if connection is not None:
-            # It outlives this process when others use it; nobody here waits for its end.
+            # It outlives this process if others use it, so this process does not wait for its end.
             process.returncode = 0
             return connection
         time.sleep(0.05)

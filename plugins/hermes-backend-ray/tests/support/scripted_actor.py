@@ -1,4 +1,4 @@
-"""An actor's handle without a cluster: it does what a test says, when a test says it."""
+"""An actor handle without a cluster, which a test controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ray.exceptions import RayActorError
 
 
 class Method:
-    """A method of a handle."""
+    """A method of an actor handle."""
 
     def __init__(self, call: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._call = call
@@ -20,7 +20,7 @@ class Method:
 
 
 class ScriptedActor:
-    """A worker that says what is `told`, and keeps what it is given in `begun` and `cancelled`."""
+    """A worker that sends the messages in `told`, and records its calls in `begun` and `cancelled`."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, bytes]] = []

@@ -11,9 +11,10 @@ _LOG: Final = logging.getLogger("hermes_backend_ray")
 
 
 def log_announcements() -> Callable[[], None]:
-    """Log what Ray would print; returns what lets it print again.
+    """Log what Ray would print; return a function that restores printing.
 
-    `log_to_driver=False` leaves this out, and no other option has it: a program that prints JSON would print none.
+    `log_to_driver=False` does not cover these notices and no other option does. They would break the output of a
+    program that prints JSON.
     """
     from ray._private import worker
 

@@ -19,7 +19,7 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The first bytes of an HTTP/2 (and gRPC) client: the preface with empty settings."""
 _FRAME: Final = 9
-"""Bytes of the head of each of its frames."""
+"""Bytes of the head of each HTTP/2 frame."""
 _SETTINGS: Final = 4
 """Type of an HTTP/2 server's first frame."""
 _START: Final = "`ray start --head` on its head node, or address: local for a cluster of this process's own"
@@ -27,7 +27,7 @@ _START: Final = "`ray start --head` on its head node, or address: local for a cl
 
 @dataclass
 class _Users:
-    """The users of the connection, and whether one of them opened it; stored on the module `ray`, which owns it."""
+    """The users of the connection, and whether one of them opened it; stored on the module `ray`, beside it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     present: set[object] = field(default_factory=set)
@@ -38,7 +38,7 @@ class _Users:
 def _users() -> _Users:
     import ray
 
-    # The connection is per process, so the count of its users must also be in one place.
+    # There is one connection per process, so there must be one record of its users.
     users: _Users = vars(ray).setdefault("_hermes_users", _Users())
     return users
 
@@ -48,7 +48,7 @@ def attach(options: RayOptions, user: object) -> str:
 
     Raises:
         BackendError: The cluster cannot be reached.
-        SandboxRefusedError: This process is connected to another one, or by Ray Client, or the versions differ.
+        SandboxRefusedError: This process is connected to another cluster or by Ray Client, or the versions differ.
     """
     import ray
 
@@ -71,7 +71,7 @@ def attach(options: RayOptions, user: object) -> str:
 
 
 def detach(user: object) -> None:
-    """Give the connection back; the last user ends what one of them has made."""
+    """Release the connection; the last user closes it if one of the users has opened it."""
     import ray
 
     users = _users()
@@ -85,7 +85,7 @@ def detach(user: object) -> None:
 
 
 def uses_tls() -> bool:
-    """Tell whether Ray is set to encrypt what goes between its processes."""
+    """Return whether Ray is set to encrypt the traffic between its processes."""
     return os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
 
 
@@ -125,10 +125,10 @@ def _connect(options: RayOptions) -> None:
 
 
 def _is_client() -> bool:
-    """Tell whether this process is connected by Ray Client."""
+    """Return whether this process is connected by Ray Client."""
     from ray.util.client import ray as client
 
-    return bool(client.is_connected())  # type: ignore[no-untyped-call]  # Ray types it not
+    return bool(client.is_connected())  # type: ignore[no-untyped-call]  # Ray does not type it
 
 
 def _client_error(what: str) -> SandboxRefusedError:
@@ -151,7 +151,7 @@ def _find_address() -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Ray from complaining that a thread cannot handle signals: those are the caller's to handle."""
+    """Suppress Ray's warning that it cannot handle signals in a thread; the caller handles them."""
     logger = logging.getLogger("ray._private.worker")
 
     def is_wanted(record: logging.LogRecord) -> bool:
@@ -165,7 +165,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _knock(address: str, timeout: float) -> None:
-    """Try whether anybody listens: Ray itself tries for minutes, and may end the process then."""
+    """Check that a Ray cluster listens, because Ray itself tries for minutes, and may then end the process."""
     host, port = split_address(address)
     try:
         with socket.create_connection((host, port), timeout) as sock:
@@ -181,7 +181,7 @@ def _knock(address: str, timeout: float) -> None:
     except TimeoutError as error:
         raise BackendError(
             f"the Ray cluster {address} did not answer within {timeout:g} s",
-            hint="a firewall or a head node that is off; raise connect_timeout if it is only slow",
+            hint="check for a firewall and whether the head node is on; raise connect_timeout if it is only slow",
         ) from error
     except OSError as error:
         raise BackendError(
@@ -211,7 +211,7 @@ def _connection_error(address: str, error: Exception) -> BackendError:
 
 
 def _same(options: RayOptions) -> None:
-    """Refuse an address that is not of the cluster that this process is connected to."""
+    """Refuse the address of another cluster than the one that this process is connected to."""
     wanted, found = options.address, known_address()
     if wanted in {None, "auto", "local"} or wanted == found or found is None:
         return

@@ -9,11 +9,11 @@ from hermes_core.contracts.errors import SandboxLostError
 _MEMORY: Final = ("OUT_OF_MEMORY", "out of memory", "memory pressure", "low on memory")
 _NODE: Final = ("node has died", "node died", "node is dead", "missed too many heartbeats", "health check")
 _GUESSES: Final = "Some common causes"
-"""The rest of the message is the same for every cause."""
+"""Where the part of Ray's message begins that is the same for every cause."""
 
 
 def node_loss(name: str, error: Exception) -> SandboxLostError:
-    """Return the error for an actor of the node `name` that did not answer a call."""
+    """Return the error for a host actor on the node `name` that did not answer a call."""
     from ray.exceptions import ActorUnavailableError, NodeDiedError
 
     text = str(error).partition(_GUESSES)[0]
@@ -31,12 +31,12 @@ def node_loss(name: str, error: Exception) -> SandboxLostError:
         )
     return SandboxLostError(
         f"{name}: its host actor has died: {_gist(text)}",
-        hint="`dmesg` there shows whether the kernel killed it for memory; see also its worker's log",
+        hint="`dmesg` there shows whether the kernel killed it to free memory; see also its worker's log",
     )
 
 
 def _gist(text: str) -> str:
-    """Return the reason in Ray's message, without its tables and stacks."""
+    """Return the reason from Ray's message, without its tables and stack traces."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\t")]
     said = [line for line in lines if not line.startswith(("The actor died unexpectedly", "Traceback", "File "))]
-    return " ".join(said or lines or ["it said nothing"])[:300]
+    return " ".join(said or lines or ["no reason is given"])[:300]

@@ -10,16 +10,16 @@ from typing import Any, Final
 from hermes_core.contracts.errors import BackendError
 
 _MANY: Final = 8
-"""Nodes that a message names."""
+"""How many nodes a message names at most."""
 _TAKEN_AWAY: Final = frozenset({3, 4})
-"""Ray's reasons of a node's death that mean that its machine has been given back: preempted, drained when idle."""
+"""Ray's codes for the death of a node whose machine was given back: preempted, or drained because it was idle."""
 _ROUNDING: Final = 1e-6
-"""Ray keeps amounts in ten-thousandths; a comparison of floats must not decide."""
+"""Tolerance when amounts of resources are compared; Ray keeps them in ten-thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the cluster; its id is never used again, its address is the machine's."""
+    """A node of the cluster. Its id is never reused; its address is that of its machine."""
 
     id: str
     address: str
@@ -36,7 +36,7 @@ class Node:
 
 
 def alive_nodes() -> list[Node]:
-    """Return the nodes that are alive by what Ray knows."""
+    """Return the nodes that Ray reports as alive."""
     return [
         Node(entry["NodeID"], entry["NodeManagerAddress"], dict(entry.get("Resources") or {}))
         for entry in _entries()
@@ -45,9 +45,9 @@ def alive_nodes() -> list[Node]:
 
 
 def why_missing(node: str, machine: str) -> str | None:
-    """Return why a machine that had this node has none now, None if it has one, or does not come back.
+    """Return why a machine that had this node has no live node now; None if it has one, or will not come back.
 
-    One that an autoscaler has given back does not come back.
+    A machine that an autoscaler has given back will not come back.
     """
     entries = _entries()
     if any(entry["Alive"] and entry["NodeManagerAddress"] == machine for entry in entries):
@@ -63,7 +63,7 @@ def why_missing(node: str, machine: str) -> str | None:
 def _entries() -> list[dict[str, Any]]:
     import ray
 
-    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray types it not
+    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray does not type it
     return found
 
 
@@ -84,18 +84,18 @@ def fit_nodes(wanted: Mapping[str, float]) -> list[Node]:
 
 
 def still_missing(machine: str, why: str, until: float) -> BackendError:
-    """Return the error for a machine that may hold what cannot be removed before it is back."""
+    """Return the error for a machine that is down and may hold files of a sandbox."""
     latest = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
     return BackendError(
         f"files may be left on machine {machine} of the Ray cluster, which is down: {why}; the lease is kept until "
-        f"that is seen again, until {latest} at the latest",
-        hint="`ray start` there, and gc again; if it will not come back: hermes-core sandboxes gc --backend ray "
+        f"the machine is back, and until {latest} at the latest",
+        hint="`ray start` there, and run gc again; if it will not come back: hermes-core sandboxes gc --backend ray "
         f'--backend-options \'{{"gone": ["{machine}"]}}\'',
     )
 
 
 def describe(wanted: Mapping[str, float]) -> str:
-    """Return resources as people write them."""
+    """Return resources as text for a message."""
     return ", ".join(
         f"{amount / (1 << 20):g} MB of memory" if name == "memory" else f"{amount:g} {name}"
         for name, amount in wanted.items()
@@ -103,15 +103,15 @@ def describe(wanted: Mapping[str, float]) -> str:
 
 
 def shortage(node: Node, wanted: Mapping[str, float]) -> str:
-    """Return why an actor does not start on a suitable node, as far as Ray reports it."""
+    """Return why an actor did not start on a suitable node, as far as Ray reports it."""
     import ray
 
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray types it not
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray does not type it
     short = {name: amount for name, amount in wanted.items() if free.get(name, 0.0) < amount}
     if short:
         return f"the whole cluster has {describe({name: free.get(name, 0.0) for name in short})} free"
     if wanted:
-        return f"it waits for {describe(wanted)}, of which {node.name} has {_total_of(node, wanted)} in all, now in use"
+        return f"it waits for {describe(wanted)}; {node.name} has {_total_of(node, wanted)} in all, now in use"
     return "no worker process has been started in time; the node may be overloaded"
 
 

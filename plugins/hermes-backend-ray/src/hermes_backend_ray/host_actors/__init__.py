@@ -1,1 +1,1 @@
-"""The actor on each node that starts the programs of sandboxes there, and the links to it."""
+"""The host actor on each node, which starts the programs of sandboxes there, and the links to it."""

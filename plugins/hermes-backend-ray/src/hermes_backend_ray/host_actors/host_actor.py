@@ -1,4 +1,4 @@
-"""The caller's handle of a node's host actor: calls, and the notice of its end."""
+"""The caller's handle of a node's host actor: calls it, and reports its loss."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _CALLS: Final = 10_000
-"""Calls that may be waiting in one actor: one for each program whose end is waited for."""
+"""How many calls one actor serves at once; there is one for each program that a caller waits for."""
 _LEAVING: Final = 5.0
-"""Seconds in which an actor must have said that it kills what it started."""
+"""Seconds in which an actor must confirm that it has killed what it started."""
 _BY_VALUE: Final = "hermes_node_actor"
 """The module name of the actor's class, chosen so that Ray sends its code and not its name."""
 
@@ -37,7 +37,7 @@ class HostActor:
         """Start an actor on a node.
 
         Raises:
-            BackendError: The node does not start it in time; the message says what it lacks.
+            BackendError: The node does not start the actor in time; the message says which resources are missing.
         """
         actor = await asyncio.to_thread(_create, node, options)
         host = cls(node, actor)
@@ -62,14 +62,14 @@ class HostActor:
             await self.call("watch")
 
     def on_loss(self, callback: Callable[[SandboxLostError], None]) -> None:
-        """Call `callback` once, with the reason, when the actor is lost; at once if it is."""
+        """Call `callback` once, with the reason, when the actor is lost; immediately if it is lost already."""
         if self.lost is not None:
             callback(self.lost)
         else:
             self._told.append(callback)
 
     def forget(self, callback: Callable[[SandboxLostError], None]) -> None:
-        """Call it no more."""
+        """Remove a callback of `on_loss`."""
         with contextlib.suppress(ValueError):
             self._told.remove(callback)
 
@@ -93,7 +93,7 @@ class HostActor:
             raise self.fail(error) from error
 
     def fail(self, error: Exception) -> SandboxLostError:
-        """Give the actor up, tell everybody, and return why."""
+        """Mark the actor as lost, call the callbacks, and return the error."""
         if self.lost is None:
             self.lost = SandboxLostError("it was closed") if self._leaving else node_loss(self.node.name, error)
             told, self._told = self._told, []
@@ -112,7 +112,7 @@ class HostActor:
         await asyncio.to_thread(_kill, self._actor)
         self.fail(SandboxLostError("it was closed"))
         if self._watching is not None:
-            # Its answer is under way now; nothing of Ray's shall come back to a loop that has ended.
+            # Its reply is on the way now, and must not reach an event loop that has ended.
             await asyncio.wait((self._watching,), timeout=_LEAVING)
             self._watching.cancel()
 
@@ -122,12 +122,12 @@ async def _answer(reference: Any) -> Any:
 
 
 def _create(node: Node, options: RayOptions) -> Any:
-    """Ask for the actor; it belongs to this process and ends with it. Blocks."""
+    """Create the actor, which belongs to this process and ends with it. Blocks."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # No restarts by Ray: a restarted actor knows no program of the first, so all of that is lost in any case, and Ray
-    # tells so only when the restart is over. A new place gets a new actor.
+    # No restarts by Ray: a restarted actor does not know the first one's programs, so they are lost anyway, and Ray
+    # reports the loss only after the restart. The next sandbox gets a new actor.
     asked: Mapping[str, Any] = {
         "num_cpus": options.num_cpus,
         "resources": dict(options.resources),
@@ -141,10 +141,10 @@ def _create(node: Node, options: RayOptions) -> Any:
 
 
 def actor_class() -> Any:
-    """Return the class of the actor, by value.
+    """Return the actor's class, which Ray pickles by value.
 
-    What is pickled goes by its module's name where that can be imported, and the nodes would need this package. A
-    module that is in nobody's table goes with its code.
+    A class in an importable module is pickled by its name, so the nodes would need this package. A class whose module
+    is in no module table is pickled with its code.
     """
     source = (resources.files("hermes_backend_ray.host_actors") / "node_actor.py").read_text(encoding="utf-8")
     space: dict[str, Any] = {"__name__": _BY_VALUE}

@@ -1,6 +1,6 @@
-"""Runs inside a worker of Ray on each node, to start programs there and carry their bytes.
+"""The host actor's class: runs inside a Ray worker on each node, starts programs there and carries their bytes.
 
-It travels by value: a node needs Ray and nothing of ours. So this module imports the standard library only.
+It is pickled by value, so that a node needs Ray but none of our packages. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from asyncio.subprocess import PIPE, Process
 from typing import Any
 
 PIECE = 1 << 18
-"""Bytes that are taken from a stream at once."""
+"""How many bytes are read from a stream at once."""
 SAID = 1 << 14
-"""Bytes that are kept of what a program wrote to its standard error."""
+"""How many bytes are kept from the end of a program's standard error."""
 GONE = (OSError, RuntimeError)
-"""Exceptions of a stream with a closed other end; uvloop, which Ray prefers, raises the second."""
+"""Exceptions of a stream whose other end is closed; uvloop, which Ray prefers, raises the second."""
 GUARDED = 'exec 3<&0; /bin/sh -c "$1" 0<&3 3<&- & exec 0</dev/null 3<&-; wait $!'
-"""Runs a command one process further away: a worker that ends kills its own children, and an agent that is killed ends
-nothing of what it has started, while one that sees the end of its input does."""
+"""Runs a command as a grandchild, because a Ray worker that ends kills its children. A killed agent cannot end the
+processes it has started; an agent that sees the end of its input does."""
 TOKEN = 32
 """Length of the token that assigns a connection to a program."""
 UNCLAIMED = 30.0
-"""Seconds in which somebody must have connected to a program that was started for that."""
+"""Seconds in which the caller must connect to a program that it has started."""
 
 
 class Program:
@@ -57,7 +57,7 @@ class Program:
             self.input.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry its bytes over a connection until both directions have ended."""
+        """Carry the program's bytes over a connection until both directions have ended."""
         await asyncio.gather(self._take(reader), self._give(writer))
 
     async def _take(self, reader: asyncio.StreamReader) -> None:
@@ -71,7 +71,7 @@ class Program:
 
     async def _give(self, writer: asyncio.StreamWriter) -> None:
         while data := await self.output.read(PIECE):
-            # After the caller has left, the output is still read, so that the program can end.
+            # The output is still read after the caller has disconnected, so that the program can end.
             if not writer.is_closing():
                 with contextlib.suppress(*GONE):
                     writer.write(data)
@@ -88,7 +88,7 @@ async def spawn(*arguments: str) -> Process:
 
 
 async def feed(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Write all output and its end, as far as the receiver reads it."""
+    """Write all data and the end of the stream, as far as the receiver reads it."""
     with contextlib.suppress(*GONE):
         writer.write(data)
         await writer.drain()
@@ -97,7 +97,7 @@ async def feed(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 class NodeActor:
-    """The actor on a node. Every method is a coroutine, so that it serves many calls at once."""
+    """The host actor on a node. Every method is a coroutine, so that the actor serves many calls at once."""
 
     def __init__(self) -> None:
         self._programs: dict[int, Program] = {}
@@ -107,11 +107,11 @@ class NodeActor:
         self._left = asyncio.Event()
 
     async def watch(self) -> None:
-        """Return when the caller has left; a failure before means that the node or the actor is lost."""
+        """Return after `leave`; if the call fails earlier, the node or the actor is lost."""
         await self._left.wait()
 
     async def leave(self) -> None:
-        """Kill every program and let `watch` return; the caller ends the actor then."""
+        """Kill every program and let `watch` return; afterwards the caller ends the actor."""
         for program in self._programs.values():
             program.kill()
         if self._server is not None:
@@ -119,7 +119,7 @@ class NodeActor:
         self._left.set()
 
     async def run(self, command: str, data: bytes, timeout: float) -> tuple[int, bytes, bytes] | None:
-        """Run a command to its end and return its status, output and complaint; None when it took too long."""
+        """Run a command to its end and return status, standard output and standard error; None if it took too long."""
         process = await spawn(command)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -139,7 +139,7 @@ class NodeActor:
         return status, output, complaint[-SAID:]
 
     async def start(self, command: str, address: str, token: bytes) -> tuple[int, int]:
-        """Start a command; returns its number, and the port of `address` that awaits `token`."""
+        """Start a command; return its number, and the port of `address` that expects a connection with `token`."""
         port = await self._listen(address)
         program = Program(await spawn(GUARDED, "sh", command))
         self._number += 1
@@ -171,7 +171,7 @@ class NodeActor:
         await program.serve(reader, writer)
 
     async def wait(self, number: int, seconds: float) -> int | None:
-        """Return the exit status of a program that ends within `seconds`, or else None."""
+        """Return the exit status of a program if it ends within `seconds`, or else None."""
         program = self._programs.get(number)
         if program is None:
             return None
@@ -182,7 +182,7 @@ class NodeActor:
             return None
 
     async def last_words(self, number: int) -> bytes:
-        """Return what a program wrote to its standard error, after its end or one second."""
+        """Return the end of a program's standard error, once the program has ended or after one second."""
         program = self._programs[number]
         await asyncio.wait((program.listening,), timeout=1.0)
         return bytes(program.said)

@@ -18,9 +18,9 @@ from hermes_sandbox.backends import Abortable, AgentStream, open_callback_reader
 from hermes_sandbox.remote import CompletedCommand, RemoteProgram
 
 _CONNECT: Final = 15.0
-"""Seconds in which a node must have accepted a connection."""
+"""Seconds in which a node must accept a connection."""
 _STARTING: Final = 30.0
-"""Seconds in which a node's actor must have started a program; one that is stopped or starved never answers."""
+"""Seconds in which a node's actor must start a program; a stopped or starved actor never answers."""
 _SLACK: Final = 10.0
 """Seconds beyond a command's own time until the call that runs it counts as lost."""
 
@@ -37,11 +37,11 @@ class RayProgram:
 
     @property
     def over(self) -> bool:
-        """Whether its end is known, good or bad."""
+        """Whether it is known that the program has ended, successfully or not."""
         return self._status is not None or self._host.lost is not None
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for its end; True if it ended by itself, and well."""
+        """Wait at most `seconds` for the program's end; return True if it ended by itself with status 0."""
         self._reader.expected = True
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(seconds + _SLACK):
@@ -57,29 +57,29 @@ class RayProgram:
         return said.decode(errors="replace")
 
     async def end(self) -> None:
-        """Kill it, if it runs, and forget it."""
+        """Kill the program if it runs, and close its stream."""
         await self._reader.end()
         self.stream.writer.close()
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(_SLACK):
                 await self._host.call("drop", self._number)
-        # Data not taken by now will never be taken.
+        # Data that the program has not read by now will never be read.
         _abort(self.stream.writer.transport)
         await asyncio.sleep(0)
 
 
 def _abort(transport: Abortable) -> None:
-    # One that was closed with bytes to write, and has written them, has no loop any more and fails on it.
+    # A transport that was closed with data to write, and has written it since, has no loop any more and raises this.
     with contextlib.suppress(AttributeError):
         transport.abort()
 
 
 class RayLink:
-    """One place's way to a node; the node's actor serves several.
+    """One host's link to a node; the node's actor serves several links.
 
     Args:
         host: The actor.
-        leave: Called once, when it is closed.
+        leave: Called once, when the link is closed.
     """
 
     def __init__(self, host: HostActor, leave: Callable[[], None]) -> None:
@@ -93,16 +93,16 @@ class RayLink:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used, as far as is known."""
+        """Whether the link can be used, as far as is known."""
         return not self._closed and self.host.lost is None
 
     def _abort_transports(self, _error: SandboxLostError) -> None:
-        # A node that fails silently closes no connection.
+        # A node that fails silently does not close its connections.
         for transport in self._transports:
             _abort(transport)
 
     async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
-        """Run a program to its end; raises `SandboxLostError` when the node goes or it takes too long."""
+        """Run a program to its end; raise `SandboxLostError` if the node is lost or the program takes too long."""
         self._check()
         try:
             async with asyncio.timeout(timeout + _SLACK):
@@ -130,7 +130,7 @@ class RayLink:
                 number, port = await self.host.call("start", command, self.host.node.address, token)
         except TimeoutError as error:
             raise SandboxLostError(
-                f"{self.name} has not started a program within {_STARTING:g} s",
+                f"{self.name} did not start a program within {_STARTING:g} s",
                 hint="is the node overloaded? `ray status`, and `top` there",
             ) from error
         try:
@@ -167,7 +167,7 @@ class RayLink:
         return reader, writer
 
     async def aclose(self) -> None:
-        """End every program started through it, and the link; safe to call twice."""
+        """Close the link and end every program started through it; safe to call twice."""
         if self._closed:
             return
         self._closed = True
@@ -201,12 +201,12 @@ class Departed:
         self.name = name
 
     async def run(self, command: str, data: bytes = b"", *, timeout: float) -> CompletedCommand:
-        """Return success: the processes have ended, and Ray cannot reach the machine's files."""
+        """Return success, because the processes have ended and Ray cannot reach the machine's files."""
         del command, data, timeout
         return CompletedCommand(0, b"", "")
 
     async def start(self, command: str) -> RemoteProgram:
-        """Refuse; raises `SandboxLostError`."""
+        """Raise `SandboxLostError`."""
         del command
         raise SandboxLostError(f"{self.name} is no longer part of the cluster")
 

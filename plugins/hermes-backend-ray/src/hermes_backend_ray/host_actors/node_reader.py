@@ -1,4 +1,4 @@
-"""Read a program's output from a node, and the reason of its end."""
+"""Read a program's output from a node, and find the reason of its end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.backends import CallbackReader
 
 _EXPLAIN: Final = 3.0
-"""Seconds that an end waits for its reason; Ray knows of a killed actor at once, of a killed node after about two."""
+"""Seconds for which the end of a stream waits for its reason; Ray notices a killed actor at once, and a killed node
+after about two seconds."""
 
 
 class NodeReader(CallbackReader):
-    """A connection that breaks says nothing of why, so the actor is asked: the program may have ended, or the node."""
+    """Reads a connection. When it ends, the actor is asked why: the program may have ended, or the node."""
 
     def __init__(self, host: HostActor, number: int) -> None:
         super().__init__()
@@ -25,7 +26,7 @@ class NodeReader(CallbackReader):
         self._asking: asyncio.Task[None] | None = None
 
     def finish(self, error: OSError | None) -> None:
-        """Signal the end once its reason is known."""
+        """Report the end of the stream to the subscriber, once the reason is known."""
         if self.expected or self._host.lost is not None:
             self._over_because(error)
         elif self._asking is None:
@@ -46,7 +47,7 @@ class NodeReader(CallbackReader):
         super().finish(error if status is None else ConnectionResetError(told))
 
     async def end(self) -> None:
-        """Ask no more."""
+        """Stop looking for the reason of the end."""
         self.expected = True
         if self._asking is not None:
             self._asking.cancel()

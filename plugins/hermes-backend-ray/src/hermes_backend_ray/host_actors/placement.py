@@ -1,4 +1,4 @@
-"""Choose the node of the next place, and keep the host actors."""
+"""Choose the node for each new link, and keep the host actors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _IDLE: Final = 60.0
 
 
 class Hosts:
-    """One host actor for each node that is used, on the node with the fewest places first.
+    """The host actors, one for each node that is used; each new link goes to the node with the fewest.
 
-    Those that only clean up take nothing that Ray counts, so that they can be had on a full cluster.
+    Host actors that only clean up request no resources of Ray, so that they start on a full cluster, too.
     """
 
     def __init__(self, options: RayOptions) -> None:
@@ -37,7 +37,7 @@ class Hosts:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def attach(self, address: str | None = None) -> str:
-        """Connect to the cluster, to that of `address` where the options name none, and return its address."""
+        """Connect to the cluster of `address`, or to that of the options if it is None, and return its address."""
         async with self._attaching:
             options = self._options
             if address is not None:
@@ -47,10 +47,10 @@ class Hosts:
             return self.address
 
     async def link(self) -> RayLink:
-        """Return a link to the node with the fewest places; a node that is lost meanwhile is passed over.
+        """Return a link to the node with the fewest links; a node that is lost meanwhile is skipped.
 
         Raises:
-            BackendError: No node will do, or the one chosen starts no actor.
+            BackendError: No node is suitable, or the chosen node does not start an actor.
         """
         await self.attach()
         tried: set[str] = set()
@@ -68,12 +68,12 @@ class Hosts:
                 problem = error
 
     def _usable_nodes(self, nodes: list[Node]) -> list[Node]:
-        """Return the nodes in use, once they are as many as may be."""
+        """Return the nodes in use if there are `pool.max_hosts` of them, or else all nodes."""
         used = [node for node in nodes if self._places[node.id, False]]
         return used if len(used) >= self._options.pool.max_hosts else nodes
 
     async def link_to(self, node: Node, *, cleaning: bool = False) -> RayLink:
-        """Return a link to a node; start its actor unless it runs."""
+        """Return a link to a node; start its actor unless it runs already."""
         key = (node.id, cleaning)
         self._places[key] += 1
         timer = self._idle.pop(key, None)
@@ -115,19 +115,19 @@ class Hosts:
         task.add_done_callback(self._ending.discard)
 
     async def links_for_cleaning(self, machine: str | None) -> list[RayLink]:
-        """Return a link to each node that is alive, or to those of one machine."""
+        """Return a link to each live node, or to each of those on one machine."""
         nodes = [node for node in await asyncio.to_thread(alive_nodes) if machine in {None, node.address}]
         results = await asyncio.gather(*(self.link_to(node, cleaning=True) for node in nodes), return_exceptions=True)
         links = [result for result in results if isinstance(result, RayLink)]
         for result in results:
-            # A node that was lost meanwhile needs no cleaning; any other error needs another try.
+            # A node that was lost meanwhile cannot be cleaned now; any other error needs another try.
             if isinstance(result, BaseException) and not isinstance(result, SandboxLostError):
                 await close_all(links)
                 raise result
         return links
 
     async def aclose(self) -> None:
-        """End every actor, and the connection unless others need it."""
+        """End every actor, and close the connection unless it has other users."""
         for timer in self._idle.values():
             timer.cancel()
         hosts, self._hosts = self._hosts, {}

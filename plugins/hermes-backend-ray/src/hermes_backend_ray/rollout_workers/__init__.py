@@ -1,1 +1,1 @@
-"""The workers that run rollouts on the nodes, and the run's links to them."""
+"""The workers that run rollouts on a cluster's nodes, and the run's links to them."""

@@ -1,4 +1,4 @@
-"""Fingerprint the code of a process, because versions do not change while a plugin or the framework is edited."""
+"""Compute digests of a process's code, because versions do not change while a plugin or the framework is edited."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hermes_core.discovery import CORE_DISTRIBUTION, PluginRecord, PluginState
 from hermes_core.specs import ComponentSpec
 
 _SHOWN: Final = 12
-"""Hexadecimal digits of a digest; what differs does so in the first of them."""
+"""How many hexadecimal digits of a digest are used; enough to tell different code apart."""
 
 
 def loaded_code(plugins: Iterable[PluginRecord]) -> dict[str, str]:
-    """Return the version of the core and of every loaded plugin by its id, with a digest of its Python files.
+    """Return the version of the core and of every loaded plugin, by id, with a digest of its Python files.
 
-    A plugin's files are those of the packages that its entry point and its targets are in, wherever they are installed:
-    an editable install counts by what its folder has now. Two processes with equal answers may exchange a run's
-    rollouts. Reads some megabytes: call it once, and in a thread.
+    A plugin's files are those of the packages that contain its entry point and its targets, wherever they are
+    installed; an editable install counts by the present content of its folder. Two processes with equal results can
+    exchange a run's rollouts. Reads some megabytes: call it once, and in a thread.
     """
     digests: dict[str, str] = {}
     found = {CORE_DISTRIBUTION: f"{__version__} (code {_digest_of({'hermes_core'}, digests)})"}
@@ -43,7 +43,7 @@ def _modules(record: PluginRecord) -> Iterator[str]:
 
 
 def _digest_of(modules: Iterable[str], known: dict[str, str]) -> str:
-    """Return a digest of the packages that modules are in, each of which is read once."""
+    """Return a digest of the packages that contain the modules; each package is read once."""
     packages = {name: origin for module in modules for name, origin in _package(module)}
     for name, origin in packages.items():
         if name not in known:
@@ -52,7 +52,7 @@ def _digest_of(modules: Iterable[str], known: dict[str, str]) -> str:
 
 
 def _package(module: str) -> Iterator[tuple[str, Path]]:
-    """Find the outermost package of a module that is one distribution's alone: below those that many share."""
+    """Find the outermost package of a module that belongs to one distribution alone, below shared namespaces."""
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
         name = ".".join(parts[:count])
@@ -74,7 +74,7 @@ def _files(name: str, origin: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _digest(files: Iterable[tuple[str, Path]]) -> str:
-    """Return a digest of files by the names they have on every machine."""
+    """Return a digest of files and of their names, which are the same on every machine."""
     parts = (f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in files if path.is_file())
     return _combine(parts)
 

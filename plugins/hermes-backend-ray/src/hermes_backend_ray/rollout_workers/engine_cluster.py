@@ -1,4 +1,4 @@
-"""Read the nodes of a Ray cluster, and start workers on it."""
+"""Connect to a Ray cluster, list its nodes, and start workers on it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _KILLS_CHILDREN: Final = "RAY_kill_child_processes_on_worker_exit"
 
 
 def _sparing(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep Ray from killing a worker's children as it ends.
+    """Return a runtime environment in which Ray does not kill a worker's children when the worker ends.
 
-    Those are the sandboxes' agents, which end everything that runs inside when they see the end of their input, as they
-    do when the worker has gone. Killed first, they leave it running.
+    The children are the sandboxes' agents. They see the end of their input when the worker has ended, and then end
+    everything inside their sandboxes. If Ray killed them first, that would keep running.
     """
     return {**runtime_env, "env_vars": {_KILLS_CHILDREN: "0", **runtime_env.get("env_vars", {})}}
 
 
 class EngineCluster:
-    """Ray's connection, which this process may share with a backend of the same cluster."""
+    """Ray's connection, which this process can share with a backend on the same cluster."""
 
     async def connect(self, address: str) -> None:
-        """Connect in a thread, because Ray blocks, and would take over SIGTERM in the main thread."""
+        """Connect in a thread, because Ray blocks, and would replace the SIGTERM handler in the main thread."""
         try:
             await asyncio.to_thread(attach, RayOptions(address=address), self)
         except BackendError as error:
-            # At this point the command is wrong, and there is nothing to retry.
+            # A failure at this point means that the command is wrong, so a retry does not help.
             raise ConfigError(f"engine 'ray': {error.message}", hint=error.hint) from error
 
     async def nodes(self) -> list[Node]:
@@ -44,7 +44,7 @@ class EngineCluster:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        # Actors that need no CPU would all be put on one node otherwise.
+        # Without a strategy, all actors that need no CPU would be put on one node.
         where = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node.id, soft=False)
         given = {**options, "runtime_env": _sparing(options.get("runtime_env", {}))}
         return ray.remote(RolloutWorker).options(scheduling_strategy=where, **given).remote()

@@ -10,33 +10,34 @@ from hermes_backend_ray.options import split_address
 
 
 class EngineOptions(BaseModel):
-    """Options of the engine `ray`. A "worker" is an actor in its own process that runs many rollouts at a time."""
+    """Options of the engine `ray`. A worker is an actor in its own process, which runs many rollouts at a time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str = "auto"
-    """Of the cluster's head, `host:port`; `auto` is the cluster that runs on this machine, `local` one for this run."""
+    """`host:port` of the cluster; `auto` for RAY_ADDRESS or else the cluster that runs on this machine; `local` to
+    start one for this run."""
     workers: int | None = Field(default=None, ge=1)
-    """Workers in all, spread over the nodes; excludes `workers_per_node`."""
+    """Total number of workers, spread over the nodes; excludes `workers_per_node`."""
     workers_per_node: int | None = Field(default=None, ge=1)
     """Workers per suitable node; 1 if neither option is given."""
     max_concurrent: int | None = Field(default=None, ge=1)
     """Concurrent rollouts per worker; default: the worker's share of the run's `max_concurrent`."""
     num_cpus: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """CPUs that Ray reserves for a worker. They bound no sandbox."""
+    """CPUs that Ray reserves for a worker; this does not limit its sandboxes."""
     num_gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     memory_mb: int | None = Field(default=None, ge=1)
     """Memory that Ray reserves for a worker, in MiB."""
     resources: dict[str, float] = Field(default_factory=dict)
-    """The cluster's own resources that a worker needs: workers go to the nodes that have them."""
+    """Ray's custom resources that a worker needs; workers start only on nodes that have them."""
     runtime_env: dict[str, Any] = Field(default_factory=dict)
     """Ray's runtime environment of the workers: `pip`, `env_vars`, `working_dir`, …"""
     start_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
-    """Seconds in which every worker must play; and in which a run waits for one when all are lost."""
+    """Seconds in which every worker must be ready, and for which a run waits for a new one when all are lost."""
     lost_after: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    """Seconds without a word after which a worker is taken for dead."""
+    """Seconds of silence after which a worker counts as lost."""
     cancel_timeout: float = Field(default=30.0, gt=0, allow_inf_nan=False)
-    """Seconds that a cancelled rollout has to close its sandbox."""
+    """Seconds in which a cancelled rollout must close its sandbox."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -53,12 +54,12 @@ class EngineOptions(BaseModel):
 
     @property
     def needs(self) -> dict[str, float]:
-        """The total resources that a node must have, by Ray's names."""
+        """The resources that a node must have for one worker, by Ray's names."""
         own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float((self.memory_mb or 0) << 20)}
         return {name: amount for name, amount in {**own, **self.resources}.items() if amount}
 
     def actor_options(self) -> dict[str, Any]:
-        """Return what an actor is made with; Ray neither restarts it nor repeats a call."""
+        """Return Ray's options for a worker's actor; Ray neither restarts it nor repeats a call."""
         options: dict[str, Any] = {
             "num_cpus": self.num_cpus,
             "num_gpus": self.num_gpus,

@@ -1,4 +1,4 @@
-"""Messages between a run and its workers: pickles (versions are equal on both sides), and errors as plain values."""
+"""Messages between a run and its workers: pickles, as both sides have the same versions, and errors as plain values."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Kind = Literal["turn", "event", "note", "done", "raised", "cancelled"]
 News = tuple[Kind, str, Any]
 """One message of a worker: its kind, its subject (a rollout, a hook, a key), and its content."""
 Answer = tuple[bool, Any]
-"""Whether a call went well; its value, or the error as `describe_error` gives it."""
+"""Whether a call succeeded, and its value, or the error as `describe_error` returns it."""
 FIELDS: Final = ("type", "message", "hint", "fatal")
 
 
 def pack(value: object) -> bytes:
-    """Serialise without loss: floats, bytes and lone surrogates come out as they went in."""
+    """Serialise a value without loss: floats, bytes and lone surrogates stay as they are."""
     return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack(data: bytes) -> Any:
     """Read what the other side of the same run packed."""
-    return pickle.loads(data)  # noqa: S301 - a worker runs our own code, and Ray itself pickles whatever goes between
+    return pickle.loads(data)  # noqa: S301 - a worker runs our own code, and Ray itself pickles all messages
 
 
 def pack_outcome(outcome: RolloutOutcome) -> bytes:
@@ -39,7 +39,7 @@ def pack_outcome(outcome: RolloutOutcome) -> bytes:
 
 
 def key_of(rollout_id: str, attempt: int) -> str:
-    """Name an attempt; an answer counts once for each."""
+    """Return the key of an attempt, for which one reply counts."""
     return f"{rollout_id}#{attempt}"
 
 
@@ -52,7 +52,7 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def rebuilt(description: Mapping[str, Any], where: str) -> HermesError:
-    """Return the error again, with the worker it came from; a class of a plugin becomes one of the core's."""
+    """Return the described error again, with the worker it came from; a plugin's class becomes one of the core's."""
     name, message, hint, fatal = (description[field] for field in FIELDS)
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, HermesError) and kind.fatal == fatal):
@@ -62,6 +62,6 @@ def rebuilt(description: Mapping[str, Any], where: str) -> HermesError:
 
 
 def orders(run: EngineRun, config: Mapping[str, Any]) -> bytes:
-    """Pack what a worker needs to know of the run, without its secrets."""
+    """Pack what a worker needs to know about the run, without the run's secrets."""
     hooks = [hook for hook in run.registry.event_hooks if run.registry.listens(hook)]
     return pack({"run_id": run.run_id, "config": dict(config), "hooks": hooks})

@@ -1,4 +1,4 @@
-"""Check that the local files of tasks are equal on every worker; otherwise the task is not run there."""
+"""Check that the local files of tasks are equal on every worker; a task whose files differ is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
     """Describe the differences of a worker's files, or return None if all are equal."""
     for path in sorted({*ours, *theirs}):
         if ours.get(path) != theirs.get(path):
-            return f"{path} is not what it is on the run's machine: {theirs.get(path, 'missing')}"
+            return f"{path} differs from the run's machine: {theirs.get(path, 'missing')}"
     return None
 
 

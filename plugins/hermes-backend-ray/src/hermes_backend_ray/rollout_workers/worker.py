@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class Outbox:
-    """The queue of messages, in order. Filled from the rollouts' loop, emptied from Ray's."""
+    """The queue of a worker's messages to the run, in order. Filled from the rollouts' loop, emptied from Ray's."""
 
     def __init__(self) -> None:
         self._news: deque[News] = deque()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     def put(self, *news: Any) -> None:
-        """Add one piece of news; from any thread."""
+        """Add one message; can be called from any thread."""
         self._news.append(news)
         waiter = self._waiter
         if waiter is not None:
@@ -40,7 +40,7 @@ class Outbox:
                 waiter[0].call_soon_threadsafe(waiter[1].set)
 
     async def take(self, wait: float) -> list[News]:
-        """Return all queued messages, after at most `wait` seconds if there are none."""
+        """Return all queued messages; if there are none, wait for one for at most `wait` seconds."""
         event = asyncio.Event()
         self._waiter = (asyncio.get_running_loop(), event)
         if not self._news:
@@ -51,7 +51,7 @@ class Outbox:
 
 
 class Playroom:
-    """The engine of this process and the rollouts it plays; lives on one event loop."""
+    """The engine of this process and the rollouts it runs; used on one event loop only."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -61,7 +61,7 @@ class Playroom:
     async def open(
         self, registry: Registry, orders: Mapping[str, Any], tasks: bytes, api_key: str | None
     ) -> int | None:
-        """Get ready, and say for how many rollouts; the engine first removes what a worker that died here has left."""
+        """Open the engine and return its capacity; the engine first removes what a dead worker has left here."""
         registry.forward_events(self._forward, listened=orders["hooks"])
         run = EngineRun(
             run_id=orders["run_id"],
@@ -75,18 +75,18 @@ class Playroom:
         return self._engine.capacity
 
     async def examine(self, registry: Registry, tasks: Mapping[str, tuple[Task, Files]]) -> dict[str, dict[str, Any]]:
-        """Return what keeps tasks from being played here: the backend of this node, or files that are otherwise."""
+        """Return, by task id, why a task cannot run here: the node's backend refuses it, or its files differ."""
         refused = await self._engine.refusals([task for task, _ in tasks.values()])
         found = {id_: describe_error(error) for id_, error in refused.items()}
         theirs = await files_of((task for task, files in tasks.values() if files), registry)
         for id_, (_, files) in tasks.items():
             if id_ not in found and (words := difference(files, theirs.get(id_, {}))) is not None:
-                hint = "put it there at the same path, or name it by an absolute one"
+                hint = "put the file at the same path on that node, or name it by an absolute path"
                 found[id_] = describe_error(TaskError(words, hint=hint))
         return found
 
     async def begin(self, key: str, rollout: bytes) -> None:
-        """Start a rollout; its end is reported by a message."""
+        """Start a rollout; a message reports its end."""
         try:
             spec = unpack(rollout)
         except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
@@ -98,13 +98,13 @@ class Playroom:
         task.add_done_callback(partial(self._report_end, key))
 
     async def cancel(self, key: str) -> None:
-        """Cancel a rollout; a message reports when its sandbox is closed."""
+        """Cancel a rollout; a message reports its end once its sandbox is closed."""
         task = self._playing.get(key)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """End what still plays and close the backend."""
+        """Cancel the rollouts that still run, and close the engine."""
         left = list(self._playing.values())
         for task in left:
             task.cancel()
@@ -128,29 +128,30 @@ class Playroom:
 
 
 class RolloutWorker:
-    """The actor. Its rollouts have a separate loop and thread, so that a blocking plugin does not delay messages."""
+    """The worker's actor. Rollouts run in a separate loop and thread, so that a blocking plugin delays no messages."""
 
     def __init__(self) -> None:
         self._outbox = Outbox()
         self._playroom = Playroom(self._outbox)
         self._registry: Registry | None = None
-        # Ray makes uvloop this process's policy; sandboxes need the standard library's loop and its child watcher. The
-        # process is the worker's own.
+        # Ray sets uvloop's policy in this process; sandboxes need the standard library's loop and its child watcher.
+        # Changing the policy is safe, because the process belongs to this worker alone.
         asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True).start()
 
     async def hello(self, plugins: dict[str, Any], folder: str | None) -> Answer:
-        """Load the run's plugins; answers with their code, the node and the process, all in plain values.
+        """Load the run's plugins; return their code versions, the node and the process, all as plain values.
 
-        `folder` is the run's working directory, so that relative paths mean the same; where it is not, they are missed.
+        `folder` is the run's working directory, so that relative paths mean the same. If it does not exist here, files
+        named by relative paths are reported as missing.
         """
         if folder is not None:
             with contextlib.suppress(OSError):
                 os.chdir(folder)
 
         async def load() -> dict[str, Any]:
-            # A plugin that is not here must be found missing by its version, and not end the loading of the others.
+            # A plugin that is not installed here is reported as missing later, and must not stop loading the others.
             here = {found.id for found in await asyncio.to_thread(scan_entry_points)}
             allow = [name for name in plugins["allow"] if name in here]
             settings = PluginSettings().with_config({**plugins, "allow": allow})
@@ -169,7 +170,7 @@ class RolloutWorker:
         return await self._answer(self._playroom.examine(self._loaded, unpack(tasks)))
 
     async def begin(self, key: str, rollout: bytes) -> None:
-        """Begin to play a rollout."""
+        """Start a rollout."""
         await self._inside(self._playroom.begin(key, rollout))
 
     async def cancel(self, key: str) -> None:
@@ -181,19 +182,19 @@ class RolloutWorker:
         return await self._outbox.take(wait)
 
     async def close(self) -> Answer:
-        """End everything; answers with what cannot be closed here."""
+        """Close the worker; the answer is an error if something cannot be closed."""
         return await self._answer(self._playroom.close())
 
     @property
     def _loaded(self) -> Registry:
         if self._registry is None:
-            raise RuntimeError("hello comes first")
+            raise RuntimeError("expected a call of hello() before any other, got none")
         return self._registry
 
     async def _answer(self, work: Coroutine[Any, Any, Any]) -> Answer:
         try:
             return True, await self._inside(work)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the run that must be told
+        except Exception as error:  # noqa: BLE001 - the run must be told of any error
             return False, describe_error(error)
 
     async def _inside(self, work: Coroutine[Any, Any, T]) -> T:

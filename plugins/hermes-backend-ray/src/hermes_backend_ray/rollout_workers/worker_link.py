@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from hermes_core.rollout import RolloutSpec
 
 _POLL = 5.0
-"""Seconds after which an idle worker sends an empty answer as a sign of life."""
+"""Seconds after which an idle worker sends an empty reply as a sign of life."""
 _HOW_TO_CLEAN_UP: Final = "hermes-core sandboxes gc on that node, when it is back, removes what is left there"
 
 
 class WorkerLink:
-    """One worker, from its first rollout to its loss or its end. `taken` of its `slots` are promised to rollouts."""
+    """The link to one worker, until the worker is lost or closed. `taken` of its `slots` are assigned to rollouts."""
 
     def __init__(
         self, actor: Any, place: Mapping[str, Any], *, slots: int, run: EngineRun, options: EngineOptions
@@ -52,12 +52,12 @@ class WorkerLink:
         return self.slots - self.taken if self.loss is None else 0
 
     def listen(self, on_loss: Callable[[WorkerLink], None]) -> None:
-        """Start to read its messages; `on_loss` is called once, on its loss."""
+        """Start to read the worker's messages; call `on_loss` once if the worker is lost."""
         self._on_loss = on_loss
         self._listening = asyncio.create_task(self._listen())
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Have an attempt played; raises `EngineLostError` when it is lost with the worker."""
+        """Run an attempt on the worker; raise `EngineLostError` if the worker is lost meanwhile."""
         key = key_of(rollout.rollout_id, rollout.attempt)
         payload = self._pack(rollout)
         future: asyncio.Future[News] = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class WorkerLink:
         return self._result(kind, content)
 
     async def close(self) -> HermesError | None:
-        """End the worker, politely while it answers; returns what may be left where it played."""
+        """Close the worker and end its process; return an error if something may be left on its node."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -93,7 +93,7 @@ class WorkerLink:
         return None if is_well else rebuilt(value, self._name())
 
     def lose(self, reason: str) -> None:
-        """Declare the worker lost: its rollouts are lost, and later messages are ignored."""
+        """Mark the worker as lost: its rollouts fail, and later messages are ignored."""
         if self.loss is not None:
             return
         self.loss = reason
@@ -104,7 +104,7 @@ class WorkerLink:
             self._on_loss(self)
 
     def kill(self) -> None:
-        """End its process."""
+        """End the worker's process."""
         import ray
 
         # Without a connection, Ray would start a new local cluster for the kill.
@@ -144,7 +144,7 @@ class WorkerLink:
         try:
             outcome: RolloutOutcome = unpack(content)
         except Exception as error:  # unpickling runs code of arbitrary objects
-            raise self._loss_error(f"its answer cannot be read: {type(error).__name__}: {error}") from error
+            raise self._loss_error(f"its reply cannot be read: {type(error).__name__}: {error}") from error
         return outcome
 
     async def _listen(self) -> None:
@@ -156,8 +156,8 @@ class WorkerLink:
                     self._hear(*item)
         except (RayError, TimeoutError) as error:
             self.lose(_reason(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is: a worker that nobody hears any more is lost
-            self.lose(f"its news cannot be read: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - after any error nothing reads the worker's messages any more
+            self.lose(f"its messages cannot be read: {type(error).__name__}: {error}")
 
     def _hear(self, kind: str, whose: str, content: Any) -> None:
         if kind == "turn":
@@ -180,7 +180,7 @@ class WorkerLink:
     def _settle(self, kind: Any, key: str, content: Any) -> None:
         future = self._pending.get(key)
         if future is None or future.done():
-            self.notes.append(f"{self._name()}: a late answer about {key} was discarded")
+            self.notes.append(f"{self._name()}: a late or repeated reply about {key} was discarded")
         else:
             future.set_result((kind, key, content))
 
@@ -197,5 +197,5 @@ class WorkerLink:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return "it says nothing"
+        return "it does not answer"
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,4 +1,4 @@
-"""All workers of a run: start them together, replace lost ones, and assign each rollout to the freest."""
+"""All workers of a run: start them together, replace lost ones, and choose the worker of each rollout."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hermes_core.contracts.errors import BackendError, ConfigError, HermesError,
 Start = Callable[[str, Node | None], Awaitable[WorkerLink]]
 """Starts a worker of this name, on a node if one is given."""
 _REFRESH = 5.0
-"""Seconds between two looks at the cluster's nodes: one may have joined."""
+"""Seconds between checks of the cluster's nodes, because nodes can join."""
 _LONGEST_PAUSE = 60.0
 _TOLD = 3
-"""How many workers that could not close what they had are named."""
+"""How many workers an error about closing names at most."""
 _TRIES = 3
-"""How often a worker that dies as it starts is started."""
+"""How often the start of a worker that dies while starting is tried."""
 
 
 class WorkerGoneError(BackendError):
-    """A worker died as it started."""
+    """A worker died while it was starting."""
 
 
 class Crew:
-    """The workers. Those lost are kept in `links` for the account; only live ones are given rollouts."""
+    """The workers of a run. Lost ones stay in `links` for the summary; only live ones get rollouts."""
 
     def __init__(self, cluster: EngineCluster, options: EngineOptions, start: Start) -> None:
         self.links: list[WorkerLink] = []
@@ -49,11 +49,11 @@ class Crew:
 
     @property
     def live(self) -> list[WorkerLink]:
-        """The workers that can be given rollouts."""
+        """The workers that can run rollouts."""
         return [link for link in self.links if link.loss is None]
 
     async def muster(self) -> None:
-        """Start every worker that the options ask for; raises what kept one of them from it."""
+        """Start every worker that the options request; raise the error of one that cannot start."""
         targets = await self._missing()
         if not targets:
             raise ConfigError(
@@ -68,13 +68,13 @@ class Crew:
             raise
 
     def tend(self) -> None:
-        """Begin to replace what is lost."""
+        """Start to listen to the workers and to replace lost ones."""
         for link in self.links:
             link.listen(self._on_loss)
         self._tending = asyncio.create_task(self._tend())
 
     async def seat(self) -> WorkerLink:
-        """Wait for room and take it; raises a fatal error when no worker has been there for too long."""
+        """Wait for a free slot and take it; raise a fatal error if no worker has been live for too long."""
         async with self._changed:
             while True:
                 if self._end is not None:
@@ -86,7 +86,7 @@ class Crew:
                 await self._changed.wait()
 
     async def leave(self, link: WorkerLink) -> None:
-        """Give the room back."""
+        """Release a worker's slot."""
         link.taken -= 1
         await self._notify()
 
@@ -94,7 +94,7 @@ class Crew:
         """End all workers.
 
         Raises:
-            BackendError: Some could not close what they had.
+            BackendError: Some workers could not close their sandboxes or backends.
         """
         tasks = [task for task in (self._tending, *self._starting) if task is not None]
         for task in tasks:
@@ -112,7 +112,7 @@ class Crew:
         return f"w{next(self._numbers)}"
 
     async def _first(self, node: Node | None) -> WorkerLink | None:
-        """Start a worker; None if its node has died meanwhile. Ray learns of a death late, and sends workers there."""
+        """Start a worker; return None if its node has died. Ray learns that late, and still sends workers there."""
         for _ in range(_TRIES - 1):
             try:
                 return await self._start(self._name(), node)
@@ -130,7 +130,7 @@ class Crew:
                 started.kill()
 
     async def _missing(self) -> list[Node | None]:
-        """Return the node for a new worker, or None for any node."""
+        """Return the node of each worker that has to be started; None stands for any node."""
         have = Counter([link.place["node"] for link in self.live] + list(self._starting.values()))
         if self._options.workers is not None:
             return [None] * (self._options.workers - have.total())
@@ -152,11 +152,11 @@ class Crew:
                 await self._give_up()
 
     async def _seen_missing(self) -> list[Node | None]:
-        """Return the missing resources as far as the cluster reports them; the head itself may be lost."""
+        """Return the missing workers' nodes, or nothing if the cluster does not answer, as when its head is lost."""
         try:
             async with asyncio.timeout(self._options.lost_after):
                 return await self._missing()
-        except Exception as error:  # noqa: BLE001 - Ray's code, and the run must not wait for workers for ever
+        except Exception as error:  # noqa: BLE001 - Ray's code, and the run must not wait for workers endlessly
             note = f"the cluster cannot be asked for its nodes: {_message_of(error)}"
             if note not in self.notes:
                 self.notes.append(note)
@@ -206,7 +206,7 @@ def _message_of(error: Exception) -> str:
 
 
 def worker_not_started(options: EngineOptions, reason: str) -> BackendError:
-    """Return the error for a worker that did not come to play in time."""
+    """Return the error for a worker that did not start in time."""
     needs = ", ".join(f"{amount:g} {name}" for name, amount in options.needs.items()) or "nothing"
     return BackendError(
         f"engine 'ray': a worker did not start within {options.start_timeout:g} s: {reason}; it needs {needs}",
