@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-# What several test modules share; importlib mode puts no test folder on the path by itself.
+# For modules that several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 import small_images
@@ -26,7 +26,7 @@ def image() -> str:
 
 @pytest.fixture
 def options(image: str, tmp_path: Path) -> dict[str, Any]:
-    """Options of a backend that keeps everything in the test's own directory."""
+    """Options of a backend that writes everything into the test's own directory."""
     return {
         "program": small_images.program(),
         "image": image,
@@ -51,6 +51,6 @@ def _blobs_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def leftovers(tmp_path: Path) -> Iterator[None]:
-    """Fail when a test leaves a process that works in its directory, as an instance's own parent does."""
+    """Fail if a test leaves a process that names its directory, as an instance's parent does."""
     yield
     assert at_work(tmp_path) == []

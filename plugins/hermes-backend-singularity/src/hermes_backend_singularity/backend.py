@@ -34,7 +34,7 @@ _FACTS: Final = "id -u; sed -n 's/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:spac
 
 
 class SingularityBackend(AgentBackend):
-    """Sandboxes in instances, one for each; the agent is the first process of a namespace in it.
+    """Sandboxes in instances, one instance each; the agent is the first process of a PID namespace in it.
 
     If the caller is root, commands run as another user; otherwise as the caller, in a user namespace.
     """
@@ -56,31 +56,31 @@ class SingularityBackend(AgentBackend):
         self._without_python: dict[Path, tuple[str, Mapping[str, str]]] = {}
 
     async def probe(self, spec: SandboxSpec) -> None:
-        """Start an instance of this kind and look from inside at what separates it.
+        """Start an instance for this spec, and check from inside which user and privileges commands have.
 
         Raises:
-            SandboxRefusedError: Something is missing here, or does not hold.
+            SandboxRefusedError: Something is missing on this machine, or a check failed.
         """
         async with await self.open(spec) as sandbox:
             result = await sandbox.exec(_FACTS, timeout=self.setup_timeout)
         found = result.output.split()
         if result.exit_code != 0 or len(found) != 3:
-            raise BackendError(f"a shell does not work in an instance: {result.output.strip()}")
+            raise BackendError(f"a command to check an instance failed: {result.output.strip()}")
         uid = self.options.identity[0] if as_root() else os.geteuid()
         privileged = int(found[1], 16) != 0 and uid != 0
         if int(found[0]) != uid or privileged or found[2] != "1":
             raise SandboxRefusedError(
-                f"commands are not what they should be: user {found[0]}, capabilities {found[1]}, "
-                f"no_new_privs {found[2]}"
+                f"expected commands of user {uid}{'' if uid == 0 else ', no capabilities'} and no_new_privs 1, "
+                f"got user {found[0]}, capabilities {found[1]} and no_new_privs {found[2]}"
             )
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
-        """Return whether commands are root or, in a user namespace, own the system's files."""
+        """Return whether commands are root or, in a user namespace, own the image's system files."""
         del spec
         return not as_root() or self.options.identity[0] == 0
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the instance, the directory and the control groups."""
+        """Return the names of the instance, the directory and the control groups."""
         groups = self._group_paths(self._plan(spec, sandbox_id), sandbox_id)
         return {
             "sandbox_id": sandbox_id,
@@ -97,7 +97,7 @@ class SingularityBackend(AgentBackend):
         return self._groups.paths(sandbox_id, limits.controllers)
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Have the image, and make the directory and the control group; the instance is started with the agent."""
+        """Get the image, and create the directory and the control group; the instance is started with the agent."""
         program = await self._find_program()
         image = await self.images.ready(spec.image or self.options.image, program)
         limits = self._plan(spec, sandbox_id)
@@ -126,7 +126,7 @@ class SingularityBackend(AgentBackend):
                 group.create(limits.settings)
         except OSError as error:
             await delete_tree(root)
-            raise system_error("the sandbox's control group cannot be made", error) from error
+            raise system_error("the sandbox's control group cannot be created", error) from error
         return host
 
     async def _furnish(self, spec: SandboxSpec, sandbox_id: str, root: Path, limits: Limits) -> None:
@@ -134,8 +134,8 @@ class SingularityBackend(AgentBackend):
             await asyncio.to_thread(_make_root, root, limits.disk, self.lease_for(spec, sandbox_id))
         except OSError as error:
             await delete_tree(root)
-            hint = "set the backend's option scratch_dir to a writable directory with room"
-            raise system_error(f"the sandbox's directory {root} cannot be made", error, hint) from error
+            hint = "set the backend's option scratch_dir to a writable directory with free space"
+            raise system_error(f"the sandbox's directory {root} cannot be created", error, hint) from error
         except SandboxRefusedError:
             await delete_tree(root)
             raise
@@ -148,16 +148,16 @@ class SingularityBackend(AgentBackend):
         return self._program
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Kill and delete what a killed process left behind; nothing to remove is success.
+        """Kill and delete everything that a killed caller left of a sandbox; it is no error if nothing is left.
 
         Raises:
-            BackendError: The handle names what is not a sandbox's, or something is left.
+            BackendError: The handle names a path that is not the sandbox's, or something could not be removed.
         """
         sandbox_id, root = handle["sandbox_id"], Path(handle["root"])
         groups = [Path(path) for path in handle.get("groups", ())]
         for path in (root, *groups):
             if path.name != f"{PREFIX}{sandbox_id}":
-                raise BackendError(f"{path} is not of sandbox {sandbox_id}; nothing was removed")
+                raise BackendError(f"expected a path of sandbox {sandbox_id}, got {path}; nothing was removed")
         await end_marked(sandbox_id)
         if groups:
             await Group(groups).remove()
@@ -185,7 +185,7 @@ class SingularityBackend(AgentBackend):
         return [lease.sandbox_id for lease in found]
 
     async def aclose(self) -> None:
-        """Close every sandbox that is still open, then let the images go."""
+        """Close every sandbox that is still open, then release the images."""
         try:
             await super().aclose()
         finally:
@@ -193,7 +193,7 @@ class SingularityBackend(AgentBackend):
 
 
 class ApptainerBackend(SingularityBackend):
-    """The same under the name that the program has had since 2022."""
+    """The same backend under the name that the program has had since 2022."""
 
     declaration: ClassVar[BackendSpec] = APPTAINER
 
@@ -217,7 +217,7 @@ def _limit_disk(root: Path, size: int) -> None:
 
 
 def _describe(options: SingularityOptions, image: Image, version: str, limits: Limits) -> dict[str, Any]:
-    """Return the image, the engine, the commands' user, and the enforced limits."""
+    """Return the facts to record: the image, the program's version, the commands' user and the enforced limits."""
     uid, gid = options.identity if as_root() else (os.geteuid(), os.getegid())
     return {
         "image": image.name,

@@ -17,31 +17,33 @@ DEFAULT_IMAGE: Final = "docker://nikolaik/python-nodejs:python3.11-nodejs20"
 
 
 class SingularityOptions(BaseModel):
-    """The options for instances."""
+    """Options of backend `singularity`."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True)
 
     program: Path | None = None
-    """The program apptainer or singularity; looked for on PATH if not given, under both names in this order."""
+    """Path of the program; if not given, apptainer or else singularity on PATH."""
     image: str = DEFAULT_IMAGE
-    """Image where a task names none: a sandbox directory, a SIF file, a definition file, or a source as docker://."""
+    """Image of tasks that name none: a sandbox directory, a SIF file, a definition file, or a source like docker://."""
     pull: Literal["never", "missing", "always"] = "missing"
-    """When a registry's image is built anew: `always` once for each backend object, `never` takes what is cached."""
+    """When a registry's image is built: `missing` if it is not cached, `always` once per backend object, `never` takes
+    only cached images."""
     scratch_dir: Path = Field(default_factory=lambda: Path(tempfile.gettempdir()))
-    """Parent folder of the sandboxes' directories, with everything they write."""
+    """Parent folder of the sandboxes' directories, which hold everything that sandboxes write."""
     cache_dir: Path = Field(default_factory=lambda: _user_cache() / "hermes-core" / "singularity")
-    """Where built images are kept, for all processes that use it."""
+    """Directory of built images, shared by all processes that use it."""
     cache_format: Literal["sandbox", "sif"] = "sandbox"
-    """A directory is quicker to build and start, and needs no FUSE; a file is smaller, and kinder to a shared disk."""
+    """Form of built images. A directory (`sandbox`) is faster to build and start, and needs no FUSE; a file (`sif`) is
+    smaller, and puts less load on a shared disk."""
     cache_max_mb: int | None = Field(default=None, gt=0)
-    """Size above which unused images are removed after a build, least recently used first; None: never."""
+    """Size above which unused images are removed after a build, least recently used first; None for no limit."""
     pull_timeout: float = Field(default=900.0, gt=0)
     build_timeout: float = Field(default=1800.0, gt=0)
-    """Seconds for a definition file; everything else has `pull_timeout`."""
+    """Seconds for building a definition file; all other images have `pull_timeout`."""
     build_options: list[str] = Field(default_factory=list)
-    """Passed to `apptainer build`, as in ["--fakeroot"] or ["--no-https"]."""
+    """Additional options of `apptainer build`, as in ["--fakeroot"] or ["--no-https"]."""
     user: str = "1000:1000"
-    """Numeric uid[:gid] of the commands, or `root`, if the caller is root; otherwise commands run as the caller."""
+    """Numeric uid[:gid] of the commands, or `root`, if the caller is root. Otherwise commands run as the caller."""
     workspace: str = "/workspace"
     python: str = "python3"
     """Python 3.8 or newer inside the image, for the agent."""
@@ -50,19 +52,19 @@ class SingularityOptions(BaseModel):
     """Whether a shell replaces the agent in an image without `python3`; fewer features, and the caller must be root."""
     env: dict[str, str] = Field(default_factory=dict)
     binds: list[str] = Field(default_factory=list)
-    """SOURCE:TARGET or SOURCE:TARGET:ro, both absolute paths."""
+    """Bind mounts as SOURCE:TARGET or SOURCE:TARGET:ro, with absolute paths."""
     cgroup: Path | None = None
-    """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
+    """Control group (version 2) below which those of the sandboxes are created; found by trying if not given."""
     memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
-    """`per_process` allows `memory_mb` to apply to each process separately if no control group can be used."""
+    """`per_process` lets `memory_mb` apply to each process separately if no control group can be used."""
     pids: int = Field(default=PROCESSES, gt=8)
-    """Processes and threads of a sandbox whose task names no number: by a control group where one can be used, else by
-    what the agent can have done."""
+    """Most processes and threads of a sandbox whose task names no number; enforced by a control group if one can be
+    used, and otherwise by RLIMIT_NPROC."""
     concurrent_starts: int = Field(default=8, ge=1)
     start_timeout: float = Field(default=60.0, gt=0)
-    """Seconds until an instance has started."""
+    """Seconds in which an instance must start."""
     setup_timeout: float = Field(default=30.0, gt=0)
-    """Seconds until a started agent must have answered."""
+    """Seconds in which an agent must answer after its start."""
     patience: float = Field(default=20.0, gt=0)
     """Seconds of silence after which an agent counts as lost."""
 
@@ -108,13 +110,13 @@ class SingularityOptions(BaseModel):
     def _in_one_piece(cls, value: Path) -> Path:
         if set(str(value)) & set(',:"\n'):
             raise ValueError(
-                f'scratch_dir has no comma, colon or ": the program takes paths apart there; found {value}'
+                f'expected scratch_dir without comma, colon, " and newline, where the program splits paths, got {value}'
             )
         return value
 
     @property
     def identity(self) -> tuple[int, int]:
-        """User and group of the commands if the caller is root; (0, 0) for root itself."""
+        """Numeric user and group of the commands if the caller is root; (0, 0) for `root`."""
         if self.user == "root":
             return (0, 0)
         uid, _, gid = self.user.partition(":")

@@ -12,7 +12,7 @@ SINGULARITY: Final = BackendSpec(
     name="singularity",
     summary="Instances of Apptainer or Singularity.",
     target="hermes_backend_singularity.backend:SingularityBackend",
-    # The program itself is looked for when it is needed: it has two names, and the options may say where it is.
+    # The program itself is looked for when it is needed: it has two names, and the options can name its path.
     requires=("dist:spython>=0.3.14",),
     isolation=("container",),
     networks=frozenset({"none", "allowlist"}),
@@ -27,5 +27,5 @@ APPTAINER: Final = dataclasses.replace(
 
 @hookimpl
 def hermes_backends() -> list[BackendSpec]:
-    """Declare the backend `singularity`, and the same under its newer name."""
+    """Declare the backend `singularity`, and the same backend under the program's newer name."""
     return [SINGULARITY, APPTAINER]

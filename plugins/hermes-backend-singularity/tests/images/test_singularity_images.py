@@ -1,4 +1,4 @@
-"""Images of every kind of source, built by the real program and kept in the cache."""
+"""Images of every kind of source, built by the real program and cached."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _kept(options):
 
 @pytest.fixture
 async def opened(options, tmp_path):
-    """Backends with further options, closed in the end."""
+    """Makes backends with further options, which are closed after the test."""
     made = []
 
     def open_backend(**more):
@@ -70,7 +70,7 @@ async def test_an_archive_with_other_content_is_another_image(backend, options, 
 
 
 @pytest.mark.slow
-async def test_a_definition_file_is_built_in_its_own_folder_and_again_when_what_it_copies_changes(
+async def test_a_definition_file_is_built_in_its_own_folder_and_again_if_a_copied_file_changes(
     backend, options, tmp_path
 ):
     definition = tmp_path / "task.def"
@@ -91,7 +91,7 @@ async def test_an_image_can_be_kept_as_a_file(opened, options):
     async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}")) as sandbox:
         assert (await sandbox.exec("echo works > f && cat f")).output == "works\n"
     [kept] = _kept(options)
-    # And a SIF is an image by its own name.
+    # A SIF file is also an image by its path.
     async with await backend.open(_ask(image=str(kept / "image.sif"))) as sandbox:
         assert (await sandbox.exec("cat f 2>/dev/null || echo fresh")).output == "fresh\n"
 
@@ -111,19 +111,19 @@ async def test_an_image_of_the_docker_engine_is_kept_by_its_id(backend, options)
         await asyncio.to_thread(small_images.run, "docker", "rmi", name, "plain:1")
 
 
-async def test_an_image_that_no_engine_has_is_named_with_the_next_step(backend):
+async def test_an_error_about_an_image_that_the_engine_lacks_has_the_next_step(backend):
     with pytest.raises(ImageError, match=r"nosuch:1 (is not on|is not available)"):
         await backend.open(_ask(image="docker-daemon:nosuch:1"))
 
 
-async def test_a_registry_that_does_not_answer_is_named_with_its_reason(backend, options):
+async def test_an_error_about_a_registry_that_does_not_answer_has_the_reason(backend, options):
     with pytest.raises(ImageError, match=r"(?s)docker://localhost:1/x/y:1 cannot be built: .*refused"):
         await backend.open(_ask(image="docker://localhost:1/x/y:1"))
     assert _kept(options) == []
     assert list(Path(options["cache_dir"], "building").iterdir()) == []
 
 
-async def test_what_is_not_cached_is_not_pulled_where_that_is_forbidden(opened):
+async def test_with_pull_never_an_image_that_is_not_cached_is_an_error(opened):
     with pytest.raises(ImageError, match="is not in the cache"):
         await opened(pull="never").open(_ask(image="python:3.12"))
 
@@ -161,13 +161,13 @@ async def test_a_failing_build_shows_the_end_of_its_log(backend, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("absent.sif", None, "not there"),
+        ("absent.sif", None, "does not exist"),
         ("text.sif", b"not an image at all", "neither a SIF nor a definition"),
         ("empty.sif", b"", "neither a SIF nor a definition"),
         ("bare", "directory", r"no \.singularity\.d"),
     ],
 )
-async def test_what_is_no_image_is_refused_with_the_reason(backend, tmp_path, name, content, said):
+async def test_a_path_that_is_not_an_image_is_refused_with_the_reason(backend, tmp_path, name, content, said):
     path = tmp_path / name
     if content == "directory":
         path.mkdir()
@@ -209,7 +209,7 @@ def _builder(options, image):
 
 
 def _counted(tmp_path, first_takes=1):
-    """A definition whose build leaves a line in a file of this machine, and takes a while when it is the first."""
+    """A definition whose build adds a line to a file on this machine, and takes a while if it is the first."""
     definition = tmp_path / "counted.def"
     definition.write_text(
         f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n"
@@ -220,7 +220,7 @@ def _counted(tmp_path, first_takes=1):
 
 
 @pytest.mark.slow
-async def test_processes_that_want_one_image_build_it_once(options, tmp_path):
+async def test_processes_that_ask_for_one_image_build_it_once(options, tmp_path):
     image = _counted(tmp_path)
     builders = [_builder(options, image) for _ in range(3)]
     paths = set()
@@ -233,7 +233,7 @@ async def test_processes_that_want_one_image_build_it_once(options, tmp_path):
 
 
 @pytest.mark.slow
-async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, options, tmp_path):
+async def test_if_a_builder_is_killed_the_next_process_builds_the_image(backend, options, tmp_path):
     image = _counted(tmp_path, first_takes=40)
     with _builder(options, image) as first:
         begun = await eventually((tmp_path / "builds").exists, seconds=60)
@@ -247,7 +247,7 @@ async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, opt
 
 
 @pytest.mark.slow
-async def test_a_cache_that_is_too_large_loses_what_nobody_uses(opened, options, tmp_path):
+async def test_unused_images_are_removed_from_a_cache_that_is_too_large(opened, options, tmp_path):
     images = []
     for number in range(3):
         copy = tmp_path / f"{number}.tar"
@@ -268,7 +268,7 @@ async def test_a_cache_that_is_too_large_loses_what_nobody_uses(opened, options,
     ("answer", "said"),
     [(b"SSH-2.0-OpenSSH_9.2\r\n", "no Docker engine at"), (None, "expected the address of a Docker engine")],
 )
-def test_what_is_no_docker_engine_is_named(answer, said):
+def test_an_address_that_is_not_a_docker_engine_s_is_named(answer, said):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():

@@ -1,4 +1,4 @@
-"""How many processes an instance may have, what bounds them, and what becomes of those who want more."""
+"""The limit of an instance's processes, how it is enforced, and what happens when it is reached."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _ask(pids: int | None = None, image: str | None = None) -> SandboxSpec:
 
 @pytest_asyncio.fixture
 async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
-    """Makes backends with the small image; where there are to be no groups, they look for them in a mere folder."""
+    """Makes backends with the small image; for "no groups" they look for control groups in an ordinary folder."""
     backends: list[SingularityBackend] = []
     users = itertools.count(free_users())
 
     def make(place: str, **more: Any) -> SingularityBackend:
-        # Of a user that nothing else on this machine has: what others of that user do is counted.
+        # As a user that nothing else on this machine has, because all processes of the user are counted.
         found = {"cgroup": tmp_path, "user": str(next(users))} if place == "no groups" else {}
         backend = SingularityBackend(SingularityOptions(**{**options, **found, **more}))
         backend.lease_dir = tmp_path / "leases"
@@ -53,14 +53,14 @@ async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
 
 
 @pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
-async def test_what_bounds_an_instance_is_recorded_and_holds(made: Made, place: str, how: str) -> None:
+async def test_the_limit_of_processes_is_enforced_and_recorded_with_its_means(made: Made, place: str, how: str) -> None:
     backend = made(place, pids=60)
     async with await backend.open(_ask()) as box:
         assert re.fullmatch(how.format(60), box.provenance["limits"]["pids"])
     async with await backend.open(_ask(40)) as box:
         assert re.fullmatch(how.format(40), box.provenance["limits"]["pids"])
         assert await fill_with_processes(box, 200) == 40
-        # Where a limit is the user's, the agent's own process gets in that becomes that user's.
+        # A limit per user also counts the agent's process that switches to that user.
         with contextlib.suppress(ProcessLimitError):
             await box.processes.start("exec sleep 60")
         full = await box.exec("echo no")
@@ -70,17 +70,17 @@ async def test_what_bounds_an_instance_is_recorded_and_holds(made: Made, place: 
 
 
 @pytest.mark.parametrize("place", ["groups", "no groups"])
-async def test_an_instance_leaves_the_next_one_its_number(made: Made, place: str) -> None:
+async def test_each_instance_has_its_own_number_of_processes(made: Made, place: str) -> None:
     backend = made(place)
     async with await backend.open(_ask(60)) as one:
         await fill_with_processes(one, 200)
-        # The commands of both are the same user's.
+        # The commands of both instances have the same user.
         async with await backend.open(_ask(60)) as other:
             assert await fill_with_processes(other, 30) == 31
 
 
 @pytest.mark.parametrize("place", ["groups", "no groups"])
-async def test_what_has_forked_as_often_as_it_may_goes_with_its_sandbox(made: Made, tmp_path: Path, place: str) -> None:
+async def test_processes_at_their_limit_end_with_their_sandbox(made: Made, tmp_path: Path, place: str) -> None:
     box = await made(place).open(_ask())
     assert await fill_with_processes(box, 3000) > 900
     async with asyncio.timeout(60):
@@ -89,7 +89,7 @@ async def test_what_has_forked_as_often_as_it_may_goes_with_its_sandbox(made: Ma
 
 
 @pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
-async def test_commands_that_a_shell_serves_are_bound_as_well(made: Made, place: str, how: str) -> None:
+async def test_commands_that_a_shell_serves_are_limited_as_well(made: Made, place: str, how: str) -> None:
     image = f"docker-archive:{small_images.archive()}"
     async with await made(place).open(_ask(40, image)) as box:
         assert re.fullmatch(how.format(40), box.provenance["limits"]["pids"])

@@ -1,4 +1,4 @@
-"""Callers that somebody kills, and instances that somebody ends."""
+"""Killed callers, killed or stopped instances, and leftovers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _given(options):
 
 
 def _marked(sandbox_id):
-    """Return the processes that show a sandbox's id in their environment or command line."""
+    """Return the processes with a sandbox's id in their environment or command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -91,7 +91,7 @@ def _logs(sandbox_id):
     "phase",
     ["before directory", "after directory", "after instance", "after agent", "in use", "before end", "after end"],
 )
-async def test_nothing_is_left_of_a_caller_that_was_killed(options, tmp_path, phase):
+async def test_gc_leaves_nothing_of_a_caller_that_was_killed(options, tmp_path, phase):
     leases = tmp_path / "leases"
     argv = [sys.executable, "-c", _DYING, _given(options), str(leases), phase]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
@@ -129,7 +129,7 @@ async def test_an_instance_that_is_killed_is_started_again_over_its_files(backen
 
 
 @pytest.mark.slow
-async def test_what_a_dead_owner_left_is_swept_without_its_lease(backend, options, tmp_path):
+async def test_leftovers_of_a_dead_owner_are_swept_without_a_lease(backend, options, tmp_path):
     argv = [sys.executable, "-c", _DYING, _given(options), str(tmp_path / "lost"), "in use"]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
     sandbox_id = caller.stdout.strip()
@@ -141,7 +141,7 @@ async def test_what_a_dead_owner_left_is_swept_without_its_lease(backend, option
     assert list(options["scratch_dir"].iterdir()) == []
 
 
-async def test_an_instance_that_somebody_stops_loses_the_sandbox_and_leaves_nothing(backend, options):
+async def test_a_sandbox_whose_instance_is_stopped_is_lost_and_leaves_nothing(backend, options):
     async with await backend.open(ASK) as sandbox:
         call = asyncio.create_task(sandbox.exec("touch begun; sleep 600"))
 
@@ -171,7 +171,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing(backend, options, leftov
     assert list(options["scratch_dir"].iterdir()) == []
 
 
-async def test_removing_what_is_not_there_is_fine(backend):
+async def test_reclaiming_a_sandbox_that_does_not_exist_is_no_error(backend):
     await backend.reclaim(backend.handle(ASK, secrets.token_hex(8)))
 
 

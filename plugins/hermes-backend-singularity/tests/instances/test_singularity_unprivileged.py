@@ -1,4 +1,4 @@
-"""The same for a caller who is not root: everything in user namespaces of nobody's."""
+"""The backend for a caller that is not root: everything runs in user namespaces of the user nobody."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ asyncio.run(main())
 
 
 def _python() -> str:
-    """Return a Python of this version that nobody can start; skip where there is none."""
+    """Return a Python of this version that the user nobody can start; skip the test if there is none."""
     for candidate in (sys.executable, f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"):
         done = _as_nobody([candidate, "-c", "import hermes_backend_singularity.backend"], home="/")
         if done is not None and done.returncode == 0:
@@ -108,7 +108,7 @@ def _as_nobody(argv, *, home):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_user_s_sandbox_is_separated_and_says_what_it_cannot_limit(image):
     python = _python()
-    # The test's own directory is root's alone.
+    # Only root can enter the test's own directory.
     place = tempfile.mkdtemp()
     os.chown(place, NOBODY, NOBODY)
     try:

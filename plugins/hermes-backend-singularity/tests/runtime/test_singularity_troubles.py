@@ -1,4 +1,4 @@
-"""What is missing here, what cannot be enforced, what is weaker: refused or recorded, with the next step."""
+"""Missing programs and limits that cannot be enforced are refused with the next step; weaker isolation is recorded."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _script(path: Path, text: str) -> Path:
     return path
 
 
-async def test_a_missing_program_is_named_with_how_to_get_it(tmp_path, monkeypatch):
+async def test_a_missing_program_is_named_with_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(failures.ProgramMissingError, match="no program apptainer or singularity") as caught:
         await _backend(tmp_path).check(_ask())
     assert "setup_apptainer.sh" in caught.value.hint
-    with pytest.raises(failures.ProgramMissingError, match="no program is /nowhere/apptainer"):
+    with pytest.raises(failures.ProgramMissingError, match="expected an executable program, got /nowhere/apptainer"):
         await _backend(tmp_path, program="/nowhere/apptainer").check(_ask())
 
 
@@ -60,7 +60,7 @@ async def test_a_missing_program_is_named_with_how_to_get_it(tmp_path, monkeypat
         ("\x1b[91mFATAL:   something else\x1b[0m", failures.InstanceError, "instance start"),
     ],
 )
-async def test_what_the_program_complains_about_leads_to_the_next_step(image_of_nothing, tmp_path, said, kind, hint):
+async def test_an_error_of_the_program_leads_to_the_next_step(image_of_nothing, tmp_path, said, kind, hint):
     program = _script(tmp_path / "apptainer", f"[ $1 = --version ] && exit\nprintf '%s\\n' '{said}' >&2\nexit 255")
     backend = _backend(tmp_path, program=program, image=image_of_nothing)
     with pytest.raises(kind) as caught:
@@ -71,7 +71,7 @@ async def test_what_the_program_complains_about_leads_to_the_next_step(image_of_
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-async def test_an_instance_that_never_starts_is_given_up(image_of_nothing, tmp_path):
+async def test_an_instance_that_never_starts_is_an_error_in_time(image_of_nothing, tmp_path):
     said = tmp_path / "said"
     text = f"[ $1 = --version ] && exit\necho waiting for the lock\ntouch {said}\nexec sleep 600"
     program = _script(tmp_path / "apptainer", text)
@@ -97,7 +97,7 @@ async def test_a_program_that_claims_success_and_starts_nothing_is_an_error(imag
 
 
 async def test_an_instance_that_shares_this_machine_s_namespaces_is_refused(image_of_nothing, tmp_path):
-    # Fails closed: a program that forgets --containall is not believed.
+    # This fails closed: a program that ignores --containall is noticed.
     text = (
         '[ $1 = --version ] && exit\nwhile [ "$1" ]; do [ "$1" = --pid-file ] && file=$2; shift; done\n'
         "sleep 600 >/dev/null 2>&1 &\necho $! >$file"
@@ -125,12 +125,12 @@ def image_of_nothing(tmp_path):
         {"scratch_dir": "/a,b"},
     ],
 )
-def test_options_that_mean_nothing_are_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(ValueError):
         SingularityOptions(**options)
 
 
-def test_hermes_agent_s_variables_are_input(monkeypatch):
+def test_hermes_agent_s_environment_variables_set_options(monkeypatch):
     monkeypatch.setenv("TERMINAL_SINGULARITY_IMAGE", "docker://old:1")
     monkeypatch.setenv("TERMINAL_SANDBOX_DIR", "/base")
     assert SingularityOptions().scratch_dir == Path("/base/singularity")
@@ -142,7 +142,7 @@ def test_hermes_agent_s_variables_are_input(monkeypatch):
 
 @pytest.fixture
 def tiny_disk(tmp_path, request):
-    """A directory that holds so many megabytes."""
+    """Makes a directory with a size limit in megabytes."""
     place = tmp_path / "tiny"
     place.mkdir()
     try:
@@ -155,7 +155,7 @@ def tiny_disk(tmp_path, request):
 
 @needs_program
 @pytest.mark.parametrize("tiny_disk", [1], indirect=True)
-async def test_a_full_cache_is_named_with_what_to_change(options, tmp_path, tiny_disk):
+async def test_an_error_about_a_full_cache_names_the_option_to_change(options, tmp_path, tiny_disk):
     backend = _backend(tmp_path, **{**options, "cache_dir": tiny_disk / "cache"})
     with pytest.raises(failures.NoSpaceError, match=r"docker-archive.*cannot be built") as caught:
         await backend.open(_ask(image=f"docker-archive:{small_images.archive()}"))
@@ -175,7 +175,7 @@ async def test_a_full_scratch_directory_is_an_error_inside_and_leaves_nothing(op
 
 
 @needs_program
-async def test_what_only_an_agent_can_do_is_refused_for_an_image_without_python(backend):
+async def test_features_that_need_an_agent_are_refused_for_an_image_without_python(backend):
     image = f"docker-archive:{small_images.archive()}"
     for fields in ({"session": "live"}, {"network": "allowlist", "allow_hosts": ("example.org",)}):
         with pytest.raises(SandboxRefusedError, match="no python3"):
@@ -183,7 +183,7 @@ async def test_what_only_an_agent_can_do_is_refused_for_an_image_without_python(
 
 
 @needs_program
-async def test_an_image_without_python_is_refused_where_no_shell_may_serve_it(options, tmp_path):
+async def test_an_image_without_python_is_refused_if_no_shell_can_serve_it(options, tmp_path):
     backend = _backend(tmp_path, **{**options, "plain": "never"})
     with pytest.raises(BackendError, match="has no python3"):
         await backend.open(_ask(image=f"docker-archive:{small_images.archive()}"))
@@ -270,7 +270,7 @@ async def test_no_proxy_nor_registry_password_of_the_caller_reaches_the_commands
     assert "very-secret" not in seen.output
 
 
-async def test_a_sandbox_that_cannot_be_swept_keeps_nobody_from_sweeping_the_others(tmp_path, monkeypatch):
+async def test_a_sandbox_that_cannot_be_swept_does_not_prevent_sweeping_the_others(tmp_path, monkeypatch):
     backend = _backend(tmp_path)
     leases = [
         Lease.of_this_process(

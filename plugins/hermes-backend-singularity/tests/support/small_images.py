@@ -1,4 +1,4 @@
-"""Small images without any registry: of this machine's packages, and one with only a static busybox."""
+"""Small images made without a registry: one from this machine's packages, and one with only a static busybox."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import pytest
 
 SUPPORT = Path(__file__).parent
 HERE = Path(tempfile.gettempdir(), f"hermes-test-apptainer-{os.geteuid()}-1")
-"""Kept from one run of the tests to the next, as an engine keeps its images; where a test's unprivileged user can read
-them, which no folder in root's home is."""
+"""The folder of images, which is kept between runs of the tests. It is outside of root's home, so that the unprivileged
+user of a test can read it."""
 
 
 def program() -> str | None:
-    """Return where apptainer or singularity is: in the prefix that the environment names, or on PATH."""
+    """Return the path of apptainer or singularity: in the prefix that HERMES_TEST_APPTAINER names, or on PATH."""
     search = f"{os.environ.get('HERMES_TEST_APPTAINER', '')}:{os.environ.get('PATH', os.defpath)}"
     return shutil.which("apptainer", path=search) or shutil.which("singularity", path=search)
 
@@ -37,21 +37,21 @@ def run(*argv: str | Path, cwd: str | None = None, env: Mapping[str, str] | None
 
 
 def _make_own_folder(path: Path) -> None:
-    """Make a folder, or fail where there is anything else, or one that others can put images into."""
+    """Create a folder; fail if the path is something else, or a folder that other users can write to."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o755)
-    found = path.lstat()  # of a link itself, whatever it leads to
+    found = path.lstat()  # of the link itself, not of its target
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         pytest.fail(
-            f"{path} is not used for images: it must be a folder, no link, that this user owns and nobody else can "
-            "write to. Look at what it is, and remove it",
+            f"expected {path} to be a folder, not a link, that this user owns and no other user can write to; "
+            "check what it is, and remove it",
             pytrace=False,
         )
 
 
 @contextmanager
 def once(name: str) -> Iterator[Path]:
-    """Lock a place for something that is made once by all processes."""
+    """Lock and yield a path, so that only one process creates it."""
     _make_own_folder(HERE)
     with (HERE / f"{name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,7 +59,7 @@ def once(name: str) -> Iterator[Path]:
 
 
 def made(name: str, make: Callable[[Path], None]) -> Path:
-    """Return something that is made at a path unless it is there."""
+    """Return a path; create it with `make` if it does not exist."""
     with once(name) as path:
         if not path.exists():
             partial = HERE / f".{name}"
@@ -86,7 +86,7 @@ def sandbox() -> Path:
 
 
 def plain_root() -> Path:
-    """A root file system with a busybox and nothing else."""
+    """A root file system with only a busybox."""
 
     def make(target: Path) -> None:
         for folder in ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp"):
@@ -107,7 +107,7 @@ def plain_root() -> Path:
 
 
 def archive() -> Path:
-    """An archive as `docker save` writes it, of the busybox with a variable of its own."""
+    """An archive, in the form of `docker save`, of the busybox image with an environment variable."""
 
     def make(target: Path) -> None:
         layer = io.BytesIO()

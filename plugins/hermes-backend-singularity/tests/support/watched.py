@@ -1,4 +1,4 @@
-"""Processes that are still at work in a directory."""
+"""Find processes that still use a directory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def at_work(place: Path) -> list[str]:
-    """Return those that name the directory in their command line or environment, but for the calling one."""
+    """Return the processes that name the directory in their command line or environment, except for this one."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             line = (process / "cmdline").read_bytes()
-            # An instance's own parent has only a variable with its settings in it.
+            # An instance's parent names the directory only in a variable with its settings.
             seen = line + (process / "environ").read_bytes()
             if str(place).encode() in seen and process.name != str(os.getpid()):
                 found.append(f"{process.name} {line!r}")

@@ -1,7 +1,8 @@
-"""Cache of built images on disk, shared by all processes with the same directory.
+"""Cache of built images on disk, shared by all processes that use the same directory.
 
-Layout: `images/KEY/` holds the image and `entry.json`, `building/KEY.*` what is being built, `locks/KEY` is locked
-while somebody builds, and shared by everybody who uses the image: what is locked is not removed.
+Layout: `images/KEY/` holds the image and `entry.json`, `building/KEY.*` an image that is being built. `locks/KEY` is
+locked exclusively by the process that builds the image, and shared by the processes that use it; a locked image is not
+removed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 from hermes_backend_singularity.runtime.failures import ImageError, ImageTimeoutError, NoSpaceError
 
 Build = Callable[[Path], None]
-"""Makes an image at a path that does not exist yet; raises when it cannot."""
+"""Builds an image at a path that does not exist yet; raises an error if it cannot."""
 _ENTRY: Final = "entry.json"
 _TICK: Final = 0.05
 
@@ -35,12 +36,12 @@ class Cached:
     hold: int
 
     def release(self) -> None:
-        """Let it be removed."""
+        """Release the lock, so that the image can be removed."""
         os.close(self.hold)
 
 
 def key_of(*parts: str) -> str:
-    """Return the name under which something is kept that depends on all of these."""
+    """Return the cache key of an image that depends on all of these parts."""
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
@@ -48,7 +49,7 @@ class ImageCache:
     """A directory of built images. Every method blocks.
 
     Args:
-        directory: Where it is; made when it is first used.
+        directory: The cache's directory, which is created on first use.
         max_mb: Size above which unused images are removed after a build; None for never.
     """
 
@@ -57,11 +58,11 @@ class ImageCache:
         self._max_mb = max_mb
 
     def find(self, key: str) -> Cached | None:
-        """Return an image that is there, and hold it."""
+        """Return an image if it is in the cache, and lock it; None if it is not."""
         self._make()
         hold = self._open_lock(key)
         try:
-            # A shared lock only waits for a build or removal; afterwards the image exists or not.
+            # A lock that is not free means that the image is being built or removed, so it is not in the cache.
             fcntl.flock(hold, fcntl.LOCK_SH | fcntl.LOCK_NB)
             path = self._image(key)
             if path is not None:
@@ -76,15 +77,15 @@ class ImageCache:
         return None
 
     def bring(self, key: str, source: str, name: str, build: Build, *, seconds: float, anew: bool = False) -> Cached:
-        """Return an image, built by the first of all processes that want it.
+        """Return an image and lock it; the first process that asks for the image builds it.
 
         Args:
             key: The key in the cache.
             source: A description for readers of the directory.
             name: Name of the image's file or directory.
-            build: Makes it.
-            seconds: How long another process may take to build it.
-            anew: Build it even if it is there.
+            build: Builds the image.
+            seconds: How long to wait for another process that builds it.
+            anew: Whether to build the image even if it is in the cache.
         """
         self._make()
         hold = self._open_lock(key)
@@ -105,7 +106,7 @@ class ImageCache:
                 (self._directory / name).mkdir(mode=0o755, parents=True, exist_ok=True)
         except OSError as error:
             raise ImageError(
-                f"the image cache {self._directory} cannot be made: {error.strerror}",
+                f"the image cache {self._directory} cannot be created: {error.strerror}",
                 hint="set the backend's option cache_dir to a writable directory",
             ) from error
 
@@ -113,7 +114,7 @@ class ImageCache:
         return os.open(self._directory / "locks" / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _await_turn(self, hold: int, key: str, source: str, seconds: float, *, anew: bool) -> Path | None:
-        """Wait until somebody has built the image, and return it; or for the turn to build it, and return None."""
+        """Wait until another process has built the image, and return it; return None if this process must build it."""
         end = time.monotonic() + seconds
         while True:
             with contextlib.suppress(BlockingIOError):
@@ -123,11 +124,11 @@ class ImageCache:
                         os.utime(found.parent / _ENTRY)
                         return found
                 fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # It may have come between the two locks.
+                # Another process may have built it between the two locks.
                 return None if anew else self._image(key)
             if time.monotonic() >= end:
                 raise ImageTimeoutError(
-                    f"image {source} is being built, or its old form used, by another process for over {seconds:g} s",
+                    f"another process has been building image {source}, or using the old one, for over {seconds:g} s",
                     hint="wait for that, or raise the backend's option pull_timeout",
                 )
             time.sleep(_TICK)
@@ -156,7 +157,7 @@ class ImageCache:
         except OSError as error:
             raise NoSpaceError(
                 f"image {source} cannot be written to the cache {self._directory}: {error}",
-                hint="free some, set cache_max_mb, or set the backend's option cache_dir elsewhere",
+                hint="free some space, set cache_max_mb, or set the backend's option cache_dir to another disk",
             ) from error
         finally:
             _remove(work)
@@ -210,7 +211,7 @@ def _remove(path: Path) -> None:
 
 
 def _open_up(top: Path) -> None:
-    # Images have directories that not even their owner may write to.
+    # Images contain directories that not even their owner can write to.
     for folder, _, _ in os.walk(top):
         with contextlib.suppress(OSError):
             os.chmod(folder, 0o700)  # noqa: PTH101 - hot path

@@ -1,4 +1,4 @@
-"""Resolve images, build each once for all rollouts and processes, and hold them while in use."""
+"""Resolve images, build each once for all rollouts and processes, and lock them while in use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Images:
         """Return an image by its name; build it if it is not in the cache.
 
         Raises:
-            ImageError: It is missing and cannot be built.
+            ImageError: The image is missing and cannot be built.
         """
         known = self._ready.get(name)
         if known is not None and known.path.exists():
@@ -63,7 +63,7 @@ class Images:
         replaced, self._held[key] = self._held.get(key), cached
         if replaced is not None:
             replaced.release()
-        # Local sources can change and are checked again for the next sandbox; a registry's image is final.
+        # Local sources can change, so they are checked again for each sandbox; a registry's image is not.
         found = Image(name, cached.path, digest or key)
         if source.kind == "registry":
             self._ready[name] = found
@@ -72,7 +72,7 @@ class Images:
     def _digest(self, source: Source, program: Program) -> str:
         if source.kind != "archive" or source.path is None or not source.path.is_file():
             return source.digest(program.for_builds.get("DOCKER_HOST"))
-        # Avoids reading a large file again for every sandbox.
+        # Remembered, so that a large file is not read again for every sandbox.
         found = source.path.stat()
         state = (source.text, found.st_ino, found.st_size, found.st_mtime_ns)
         if state not in self._digests:
@@ -101,7 +101,7 @@ class Images:
         )
 
     def release(self) -> None:
-        """Release the images, so that any process may remove them to free space."""
+        """Release the images, so that any process can remove them to free space."""
         held, self._held = self._held, {}
         for cached in held.values():
             cached.release()
@@ -109,7 +109,7 @@ class Images:
 
 def _build(source: Source, target: Path, program: Program, options: SingularityOptions, seconds: float) -> None:
     temporary = str(target.parent / "temporary")
-    # Where it works, so that a killed build leaves nothing elsewhere.
+    # Temporary files go into the build's folder, so that a killed build leaves nothing elsewhere.
     variables = {"APPTAINER_TMPDIR": temporary, "SINGULARITY_TMPDIR": temporary}
     ran = build_image(
         dataclasses.replace(program, environment={**program.environment, **program.for_builds, **variables}),
@@ -130,7 +130,7 @@ def _build(source: Source, target: Path, program: Program, options: SingularityO
         error = explain(f"image {source.text} cannot be built", ran.said)
         if isinstance(error, NoSpaceError):
             raise error
-        raise ImageError(error.message, hint=f"`{_command(source)}` shows the same") from error
+        raise ImageError(error.message, hint=f"`{_command(source)}` shows the same error") from error
 
 
 def _command(source: Source) -> str:

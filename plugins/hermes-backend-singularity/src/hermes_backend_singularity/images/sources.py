@@ -29,7 +29,8 @@ _REFERENCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?::\d+)?(?:/[A-Za-z0
 class Source:
     """Where an image comes from.
 
-    `ready` needs no building; `text` is what `apptainer build` is told of the others. `path` is the file or directory.
+    An image of kind `ready` needs no building; for the others, `text` is the source for `apptainer build`. `path` is
+    the file or directory, if there is one.
     """
 
     kind: Kind
@@ -37,9 +38,9 @@ class Source:
     path: Path | None = None
 
     def digest(self, docker_host: str | None = None) -> str:
-        """Return what changes when the content does, as far as this can be seen from here. Blocks.
+        """Return a digest that changes with the image's content, as far as this machine can see it. Blocks.
 
-        A registry is not asked: a tag stays what it was when it was built, until `pull` says otherwise.
+        A registry is not asked, so an image of a tag stays as it was built, unless the option `pull` is `always`.
         """
         if self.kind == "archive" and self.path is not None:
             return _digest_of_archive(self.path)
@@ -51,10 +52,10 @@ class Source:
 
 
 def understand(name: str) -> Source:
-    """Return what an image's name means.
+    """Return the source that an image's name stands for.
 
     Raises:
-        ImageError: It is nothing that could be used, or not there.
+        ImageError: The name is not an image's, or the image does not exist.
     """
     scheme, separator, rest = name.partition(":")
     if separator and scheme in _REGISTRIES and rest.startswith("//"):
@@ -70,7 +71,7 @@ def understand(name: str) -> Source:
     if name.startswith(("/", "~", ".")) or name.endswith((".sif", ".def")) or Path(name).is_dir():
         return _of_path(Path(name).expanduser().absolute(), name)
     if _REFERENCE.fullmatch(name):
-        # As every other backend takes it.
+        # A plain name means a registry's image, as in every other backend.
         return Source("registry", f"docker://{name}")
     raise ImageError(
         f"{name!r} is not an image", hint="give a SIF file, a sandbox directory, a definition file or docker://NAME"
@@ -79,7 +80,7 @@ def understand(name: str) -> Source:
 
 def _require(path: Path, name: str) -> None:
     if not path.exists():
-        raise ImageError(f"image {name} is not there: no such file or directory", hint=f"ls -l {path.parent}")
+        raise ImageError(f"image {name} does not exist", hint=f"ls -l {path.parent}")
 
 
 def _of_path(path: Path, name: str) -> Source:
@@ -88,7 +89,7 @@ def _of_path(path: Path, name: str) -> Source:
         if not (path / ".singularity.d").is_dir():
             raise ImageError(
                 f"{name} is a directory but not an image: it has no .singularity.d",
-                hint=f"`apptainer build --sandbox NEW {path}`, and name NEW",
+                hint=f"run `apptainer build --sandbox NEW {path}`, and use NEW as the image",
             )
         return Source("ready", str(path), path)
     try:
@@ -121,7 +122,7 @@ def _digest_of_definition(path: Path) -> str:
 
 
 def _copy_sources(text: str) -> Iterator[str]:
-    """Yield what the section %files takes from this machine."""
+    """Yield the paths that the section %files copies from this machine."""
     inside = False
     for line in text.splitlines():
         words = line.split()
@@ -133,7 +134,7 @@ def _copy_sources(text: str) -> Iterator[str]:
 
 
 def _states(path: Path) -> list[str]:
-    """Describe a file, or all that is in a directory, without reading it."""
+    """Return the state of a file, or of all files in a directory, without reading them."""
     inside = sorted(Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     states = []
     for entry in [path, *inside]:
@@ -174,7 +175,7 @@ def _daemon_id(name: str, docker_host: str | None) -> str:
     except (OSError, http.client.HTTPException) as error:
         raise ImageError(
             f"image docker-daemon:{name} is not available: no Docker engine at {address} ({error})",
-            hint="`docker info`; or save it there and use docker-archive:FILE",
+            hint="`docker info` shows why; or save the image to a file and use docker-archive:FILE",
         ) from error
     finally:
         connection.close()
@@ -184,4 +185,4 @@ def _daemon_id(name: str, docker_host: str | None) -> str:
         return str(json.loads(body)["Id"])
     except (ValueError, KeyError) as error:
         shown = f"{answer.status} {body[:200]!r}"
-        raise ImageError(f"the Docker engine at {address} does not describe {name}: {shown}") from error
+        raise ImageError(f"the Docker engine at {address} returned no id of image {name}: {shown}") from error

@@ -1,1 +1,1 @@
-"""Instances: their start and end, their first process, and their owner."""
+"""Instances: start and end them, prepare their first process, and record their owner."""

@@ -1,4 +1,4 @@
-"""The command lines of an instance, and the first message to its agent."""
+"""The command lines that start an instance and programs in it, and the first message to its agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_sandbox.backends import PYTHON_FLAGS, shell_command
 from hermes_sandbox.local import MARKER
 
 AGENT_CAPABILITIES: Final[Mapping[str, int]] = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
-"""The agent's capabilities if the caller is root: chown the workspace, end commands, switch to their user."""
+"""The agent's capabilities if the caller is root: to chown the workspace, end commands and switch to their user."""
 ROOT_CAPABILITIES: Final[Mapping[str, int]] = {"DAC_OVERRIDE": 1, "FOWNER": 3}
 """Capabilities that installers expect if commands are root."""
 _TO_SEPARATE: Final = ("SETPCAP", "SYS_ADMIN")
@@ -40,10 +40,10 @@ _NOT_INHERITED: Final = frozenset(
         MARKER,
     }
 )
-"""Variables that belong to another user or terminal than the commands', or to the program that set them."""
+"""Variables that commands do not get from the image, because they belong to another user, terminal or program."""
 _OF_THE_PROGRAM: Final = ("APPTAINER", "SINGULARITY")
 
-# Byte-exact, so that the rest is left for the next reader.
+# Reads exact numbers of bytes, so that the rest of the stream is left for the next reader.
 _RECEIVE: Final = """
 import os
 def receive(size):
@@ -59,12 +59,12 @@ exec(compile(receive(int(receive(8), 16)), "<hermes-nest>", "exec"))
 
 
 def as_root() -> bool:
-    """Return whether the caller is root, which determines how users and capabilities are separated."""
+    """Return whether the caller is root, which decides how the commands' user and capabilities are set."""
     return os.geteuid() == 0
 
 
 def capabilities(options: SingularityOptions) -> dict[str, int]:
-    """Return the capabilities of the agent."""
+    """Return the capabilities of the agent, by name, with their numbers."""
     if not as_root():
         return {}
     return {**AGENT_CAPABILITIES, **(ROOT_CAPABILITIES if options.identity[0] == 0 else {})}
@@ -73,11 +73,11 @@ def capabilities(options: SingularityOptions) -> dict[str, int]:
 def start_arguments(
     root: Path, image: Path, sandbox_id: str, *, spec: SandboxSpec, options: SingularityOptions
 ) -> list[str]:
-    """Return the arguments that start an instance with everything it writes below `root`."""
+    """Return the arguments that start an instance, which writes everything below `root`."""
     binds = [flag for bind in [f"{root}/state:{STATE}", *options.binds] for flag in ("--bind", bind)]
     return [
         *("-s", "instance", "start", *_privileges(capabilities(options))),
-        # Neither what apptainer.conf binds, nor the working directory, nor a /tmp in the memory of the session.
+        # No mounts that apptainer.conf adds, no working directory, and no /tmp in the memory of the session.
         *("--containall", "--no-home", "--cleanenv", "--no-eval", "--no-mount", "tmp,home,cwd,hostfs,bind-paths"),
         *("--overlay", f"{root}/overlay", "--hostname", "sandbox", "--pid-file", f"{root}/pid"),
         *([] if spec.network == "full" else ["--net", "--network", "none"]),
@@ -98,7 +98,7 @@ def _exec_arguments(sandbox_id: str, privileges: list[str], argv: list[str]) -> 
 
 
 def agent_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
-    """Return the arguments that start a Python in an instance which waits for `nest_message`."""
+    """Return the arguments that start, in an instance, a Python that waits for `nest_message`."""
     privileges = _privileges(capabilities(options), *_TO_SEPARATE)
     return _exec_arguments(sandbox_id, privileges, [options.python, *PYTHON_FLAGS[:-1], _RECEIVE])
 
@@ -106,14 +106,14 @@ def agent_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
 def nest_message(
     spec: SandboxSpec, options: SingularityOptions, *, frozen: bool, give: bool, address_space: int | None = None
 ) -> bytes:
-    """Return what has to be written first to that Python: it separates itself, reports, and waits for the agent.
+    """Return the first message to that Python, which then separates itself, reports, and waits for the agent's code.
 
     Args:
         spec: The sandbox's spec.
-        options: Those of the backend.
-        frozen: Whether the workspace is read-only.
-        give: Whether the workspace has to be given to the user of the commands.
-        address_space: Bytes of memory that each process may map.
+        options: The backend's options.
+        frozen: Whether the workspace is mounted read-only.
+        give: Whether the commands' user becomes the owner of the workspace.
+        address_space: How many bytes of memory each process can map at most.
     """
     settings: dict[str, Any] = {
         "identity": options.identity if as_root() else (0, 0),
@@ -133,7 +133,7 @@ def nest_message(
 
 
 def shell_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
-    """Return the arguments that start a shell which waits for what serves a sandbox without Python."""
+    """Return the arguments that start, in an instance, the shell that serves a sandbox without Python."""
     uid, gid = options.identity
     workspace = shlex.quote(options.workspace)
     kept = "".join(f"-path {shlex.quote(target)} -prune -o " for target in bound_targets(options))
@@ -148,12 +148,12 @@ def variable_arguments(sandbox_id: str) -> list[str]:
 
 
 def bound_targets(options: SingularityOptions) -> list[str]:
-    """Return the inside path of an outside file."""
+    """Return the paths of the option `binds` inside the instance."""
     return [bind.split(":")[1] for bind in options.binds]
 
 
 def environment_of(found: Mapping[str, str], options: SingularityOptions) -> dict[str, str]:
-    """Return the variables of the commands that come from the image and the options."""
+    """Return the commands' environment variables, from those found in the image and from the options."""
     inherited = {
         name: value
         for name, value in found.items()

@@ -1,4 +1,4 @@
-"""One sandbox: its own directory, and one instance at a time that writes into it."""
+"""The host of one sandbox: its directory, and one instance at a time that writes into it."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _HEADER: Final = 8
 
 
 class InstanceHost(SandboxHost):
-    """A directory with an overlay; each start of an agent is a new instance over it, so that nothing outlives one.
+    """A directory with an overlay. Each start of an agent is a new instance over it, so that no process outlives one.
 
     Args:
         program: The program that starts instances.
         root: The directory.
-        sandbox_id: Names the instance.
+        sandbox_id: The sandbox, which names the instance.
         image: The instance's image.
         spec: The sandbox's spec.
-        options: Those of the backend.
+        options: The backend's options.
         group: The control group with its limits, or None.
         address_space: Limit of mapped memory per process in bytes, or None.
-        is_bounded: Whether the group keeps the processes few.
-        provenance: The recorded facts.
+        is_bounded: Whether the group limits the number of processes.
+        provenance: The facts to record.
     """
 
     is_recoverable = True
@@ -76,7 +76,7 @@ class InstanceHost(SandboxHost):
         self.environment: Mapping[str, str] = dict(options.env)
         self.provenance = provenance
         self.on_no_python: Callable[[str, Mapping[str, str]], None] = lambda _why, _variables: None
-        """Told when it has turned out that the image has no Python, with the variables of the commands."""
+        """Called with the reason and the commands' variables if the image turns out to have no Python."""
         self._program = program
         self._root = root
         self._id = sandbox_id
@@ -94,22 +94,22 @@ class InstanceHost(SandboxHost):
 
     @property
     def serves_plain(self) -> bool:
-        """Whether a shell may serve it: it must be another user than the commands, which only root can arrange."""
+        """Whether a shell can serve the sandbox: commands need another user than the shell, so only root can do it."""
         return self._options.plain == "auto" and as_root() and self._options.identity[0] != 0
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands (None for the agent's own) and what limits their processes."""
+        """Return the slot's fields: the commands' user, if it is not the agent's, and what limits their processes."""
         uid, gid = self._options.identity
         user = {"uid": uid, "gid": gid, "shared_user": True} if as_root() and uid else {}
-        # A group created by the agent would be left behind if its instance is killed.
+        # A control group created by the agent would be left behind if its instance is killed.
         return {**user, **({"processes": 0} if self._is_bounded else {"may_group": False})}
 
     async def freeze(self) -> None:
-        """Show the workspace read-only from the next agent on."""
+        """Mount the workspace read-only from the next start of an agent on."""
         self._frozen = True
 
     async def start_agent(self) -> AgentStream:
-        """Start an instance, and in it a Python that waits for the agent in separate namespaces."""
+        """Start an instance, and in it a Python that waits in separate namespaces for the agent's code."""
         await self._start_instance()
         agent = self._agent = await self._run_inside(agent_arguments(self._id, self._options))
         agent.stream.writer.write(
@@ -124,7 +124,7 @@ class InstanceHost(SandboxHost):
         report = await self._report(agent.stream)
         if "error" in report:
             raise explain(
-                f"the agent's namespaces in an instance of {self._image.name} cannot be made", report["error"]
+                f"the agent's namespaces in an instance of {self._image.name} cannot be created", report["error"]
             )
         self._given = True
         self.environment = environment_of(report["environment"], self._options)
@@ -157,7 +157,7 @@ class InstanceHost(SandboxHost):
             said = await stream.diagnose()
             if missing := _NO_PROGRAM.search(said):
                 why = f"image {self._image.name} has no {missing[1]}"
-                # A shell's session is told of them before the shell is started.
+                # A shell's session gets the variables before the shell is started.
                 self.environment = environment_of(await self._variables(), self._options)
                 self.on_no_python(why, self.environment)
                 raise NoPythonError(why, hint="use an image with Python 3.8 or newer") from error
@@ -167,12 +167,13 @@ class InstanceHost(SandboxHost):
             ) from error
 
     def _confine(self, agent: AgentProcess) -> None:
-        # Before the agent has been sent, so nothing that it starts can be outside. What the program starts while it is
-        # looked for is found by another look; those that are in the group already start others there.
+        # This runs before the agent's code is sent, so nothing that the agent starts can be outside the group.
+        # Processes that the program starts during a pass are found by the next pass; those in the group start others
+        # there.
         inside: set[int] = set()
         while self._group is not None and (new := with_descendants(read_table(), [agent.pid]) - inside):
             for pid in new:
-                # One of the program's own that has ended meanwhile.
+                # A process of the program may have ended meanwhile.
                 with contextlib.suppress(ProcessLookupError):
                     self._group.add(pid)
             inside |= new
@@ -181,7 +182,7 @@ class InstanceHost(SandboxHost):
         """Start an instance and a shell in it.
 
         Raises:
-            SandboxRefusedError: The commands could not be another user than that shell.
+            SandboxRefusedError: The commands would have the shell's user, or memory is limited per process.
         """
         if not self.serves_plain:
             raise SandboxRefusedError(
@@ -205,7 +206,7 @@ class InstanceHost(SandboxHost):
         return dict(line.split("=", 1) for line in lines if _VARIABLE.match(line))
 
     async def stop_all(self) -> None:
-        """End the instance with all that runs in it; its files stay."""
+        """End the instance and all processes in it; its files stay."""
         if self._group is not None:
             self._group.forbid()
         agent, self._agent = self._agent, None
@@ -217,7 +218,7 @@ class InstanceHost(SandboxHost):
             if instance is not None:
                 await instance.end()
             elif begun:
-                # Cut off while it was starting.
+                # The start of the instance was interrupted.
                 await end_marked(self._id)
         finally:
             if agent is not None:
@@ -226,7 +227,7 @@ class InstanceHost(SandboxHost):
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")
 
     async def destroy(self) -> None:
-        """Remove the directory, the control group and the program's logs."""
+        """Remove the control group, the program's logs and the directory."""
         if self._group is not None:
             await self._group.remove()
         await asyncio.to_thread(forget_instance, self._program.settings_dir, self._id)
@@ -234,7 +235,7 @@ class InstanceHost(SandboxHost):
 
 
 def make_directory(root: Path) -> None:
-    """Make what an instance writes into."""
+    """Create the folders that an instance writes into."""
     for folder in (root / "overlay", root / "state"):
         folder.mkdir(mode=0o755)
     root.chmod(0o700)

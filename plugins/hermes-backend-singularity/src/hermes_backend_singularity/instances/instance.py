@@ -1,4 +1,4 @@
-"""One running instance: start, inspect and end it."""
+"""Start, check and end one instance."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hermes_sandbox.local import MARKER, kill_and_wait, read_process
 
 _NAMESPACES: Final = ("pid", "mnt", "ipc")
 _KILL: Final = 20.0
-"""Seconds in which nothing of an instance has run, until it counts as unkillable; a busy machine takes its time."""
+"""Seconds after which a process that does not end counts as unkillable; long, because machines can be busy."""
 _TIDY: Final = 3.0
-"""Seconds in which the instance's parent unmounts its image and forgets it; it takes 20 ms."""
+"""Seconds in which the instance's parent must unmount the image and delete its entry; this usually takes 20 ms."""
 
 
 @dataclass(slots=True)
 class Instance:
-    """The first process of an instance and its parent outside, as descriptors: numbers are given again."""
+    """The first process of an instance and its parent outside, as pidfds, because process ids are reused."""
 
     pid: int
     first: int
@@ -35,18 +35,18 @@ class Instance:
     async def start(
         cls, program: Program, arguments: Sequence[str], *, sandbox_id: str, pid_file: Path, seconds: float, image: str
     ) -> Instance:
-        """Start an instance and hold it.
+        """Start an instance and return its process descriptors.
 
         Args:
             program: The program that starts it.
-            arguments: All of its command line.
-            sandbox_id: Marks the processes while it starts.
+            arguments: The program's arguments.
+            sandbox_id: The sandbox, whose mark the processes carry during the start.
             pid_file: The file to which the program writes the process id.
-            seconds: Until it must have started.
-            image: For the message.
+            seconds: The time limit of the start.
+            image: The image's name, for messages.
 
         Raises:
-            BackendError: It does not start.
+            BackendError: The instance does not start.
         """
         marks = {MARKER: f"{sandbox_id}.0"}
         ran = await run_uncancelled(asyncio.to_thread(program.run, arguments, seconds=seconds, marks=marks))
@@ -73,7 +73,7 @@ class Instance:
         return cls(pid, first, parent)
 
     async def end(self) -> None:
-        """Kill all that runs in it, and wait until its parent has tidied up."""
+        """Kill all processes in the instance, and wait until its parent has cleaned up."""
         parent, self.parent = self.parent, None
         if not await kill_and_wait(self.first, _KILL):
             if parent is not None:
@@ -104,14 +104,14 @@ async def _await_exit(pidfd: int, seconds: float) -> None:
 
 
 def require_separation(pid: int, *, network: bool) -> None:
-    """Fail closed where an instance shares what it should not with this machine.
+    """Refuse an instance that shares a namespace with this machine that must be its own.
 
     Args:
-        pid: A process of it.
-        network: Whether it may share the network.
+        pid: A process in the instance.
+        network: Whether sharing the network namespace is allowed.
 
     Raises:
-        SandboxRefusedError: It does, or it cannot be seen whether it does.
+        SandboxRefusedError: The instance shares one, or its namespaces cannot be read.
     """
     for kind in _NAMESPACES if network else (*_NAMESPACES, "net"):
         try:

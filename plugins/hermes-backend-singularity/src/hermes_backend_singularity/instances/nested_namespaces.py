@@ -1,8 +1,8 @@
-"""Runs inside an instance before the agent: creates separate namespaces and drops all other privileges.
+"""Runs inside an instance before the agent: creates separate namespaces and drops all privileges that the agent lacks.
 
-The agent becomes the first process of a PID namespace, so that nothing it starts can signal it, whoever's it is. Where
-the caller is root, the program has been given the capabilities for that by the command line; elsewhere it makes a user
-namespace, in which it has them all. It drops them either way. Standard library only, Python 3.8.
+The agent becomes the first process of a PID namespace, so that no process it starts can signal it, whatever its user.
+If the caller is root, the command line has given this program the necessary capabilities; otherwise it creates a user
+namespace, in which it has all of them. It drops them in both cases. Standard library only, Python 3.8.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of the C library that returns 0, or raise what went wrong."""
+    """Call a function of the C library that returns 0 on success; raise `OSError` otherwise."""
     if getattr(_LIBC, name)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """Mount something."""
+    """Mount a file system."""
     call("mount", source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode() or None)
 
 
 def separate() -> None:
-    """Leave the namespaces of the instance; what is started from now on is in the new PID namespace."""
+    """Leave the instance's namespaces; processes started from now on are in a new PID namespace."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         call("unshare", _NEWNS | _NEWPID)
@@ -47,19 +47,19 @@ def separate() -> None:
     call("unshare", _NEWUSER | _NEWNS | _NEWPID)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
-    # No further user namespace below this one: commands would have all capabilities in it.
+    # Forbid further user namespaces, in which commands would have all capabilities.
     with contextlib.suppress(OSError):
         Path("/proc/sys/user/max_user_namespaces").write_text("0", encoding="ascii")
 
 
 def arrange(settings: dict[str, Any]) -> None:
-    """Mount what belongs to the agent's own namespaces, and prepare the workspace."""
+    """Mount the file systems of the agent's own namespaces, and prepare the workspace."""
     mount("none", "/", "", _PRIVATE)
     mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     mount("hermes", "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"mode=1777,size={settings['shm_mb']}m")  # noqa: S108 - inside
     uid, gid = settings["identity"]
     owner = f",uid={uid},gid={gid}" if uid and os.geteuid() == 0 else ""
-    # Apart from /tmp, so that a rollout which fills that keeps its session.
+    # Separate from /tmp, so that a rollout that fills /tmp keeps its session.
     mount("hermes", settings["state"], "tmpfs", _NOSUID | _NODEV | _NOEXEC, f"mode=0700,size=64m{owner}")
     workspace = settings["workspace"]
     Path(workspace).mkdir(parents=True, exist_ok=True)
@@ -67,14 +67,14 @@ def arrange(settings: dict[str, Any]) -> None:
         if settings["give"]:
             own(workspace, uid, gid, settings["kept"])
     elif not os.access(workspace, os.W_OK):
-        raise PermissionError(13, "the workspace is not this user's in the image", workspace)
+        raise PermissionError(13, "the workspace in the image is not writable by this user", workspace)
     if settings["frozen"]:
         mount(workspace, workspace, "", _BIND)
         mount("none", workspace, "", _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
 
 
 def own(top: str, uid: int, gid: int, kept: list[str]) -> None:
-    """Give a directory and its content to a user, except bind mounts from outside."""
+    """Make a user the owner of a directory and its content, except for bind mounts from outside."""
     if top in kept or Path(top).is_symlink():
         return
     give(top, uid, gid)
@@ -86,7 +86,7 @@ def own(top: str, uid: int, gid: int, kept: list[str]) -> None:
 
 
 def give(path: str, uid: int, gid: int) -> None:
-    """Make somebody the owner; what is theirs already is not copied out of the image for it."""
+    """Change the owner of a file if necessary; every change copies the file from the image into the overlay."""
     if os.lstat(path).st_uid != uid:
         os.lchown(path, uid, gid)
 
@@ -104,7 +104,7 @@ def drop(kept: list[int]) -> None:
 
 
 def wait_for(child: int) -> None:
-    """Wait for the agent outside its namespace, then end the instance, so that a dead caller leaves none."""
+    """Wait for the agent from outside its namespace, then end the instance, so that a dead caller leaves none."""
     for number in (0, 1):
         os.close(number)
     _, status = os.waitpid(child, 0)
@@ -114,7 +114,7 @@ def wait_for(child: int) -> None:
 
 
 def enter(settings: dict[str, Any]) -> None:
-    """Do all steps and report to the caller; return in the process that becomes the agent."""
+    """Do all steps, and report to the caller; only the process that becomes the agent returns."""
     parent = os.getpid()
     separate()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""The files of a sandbox, and its owner, in marks that survive the caller."""
+"""The marks by which a sandbox's files, processes and owner are found after the caller has died."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _UNSEEN: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
 def instance_name(sandbox_id: str) -> str:
-    """Return the name that a sandbox's instance has."""
+    """Return the name of a sandbox's instance."""
     return f"hermes-{sandbox_id}"
 
 
 def write_lease(root: Path, lease: Lease) -> None:
-    """Write a copy of the lease into the sandbox's directory as the last step, so that it proves the rest."""
+    """Write a copy of the lease into the sandbox's directory. This is the last step, so the copy proves the others."""
     partial = root / ".lease"
     partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
     partial.replace(root / _LEASE)
 
 
 def orphans(parent: Path) -> list[Lease]:
-    """Return the leases of this user's sandboxes in a directory with dead owners."""
+    """Return the leases of this user's sandboxes in a directory whose owners are dead."""
     found = []
     for root in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             copy = root / _LEASE
             lease = Lease.from_json(copy.read_bytes()) if copy.lstat().st_uid == os.geteuid() else None
-            # Other backends have directories of this form too.
+            # Other backends have directories with such names, too.
             if lease is not None and _describes(lease, root) and lease.owner() == "dead":
                 found.append(lease)
     return found
@@ -50,15 +50,15 @@ def _describes(lease: Lease, root: Path) -> bool:
 
 
 async def end_marked(sandbox_id: str) -> None:
-    """Kill everything that carries a sandbox's marks, and what it has started.
+    """Kill all processes that carry a sandbox's marks, and their descendants.
 
     Raises:
-        BackendError: Something is left.
+        BackendError: Some processes are left.
     """
     clean = 0
     for _ in range(200):
         clean = 0 if await asyncio.to_thread(_kill_round, sandbox_id) else clean + 1
-        # Twice: what was born while /proc was read is not in the list.
+        # Twice, because processes that started while /proc was read are not in the list.
         if clean == 2:
             return
         await asyncio.sleep(0.02)
@@ -69,7 +69,7 @@ def _kill_round(sandbox_id: str) -> bool:
     table = read_table()
     mine = {pid for pid in table if _belongs(pid, sandbox_id)}
     everything = with_descendants(table, mine) - {os.getpid(), os.getppid()}
-    # The first process of an instance takes all others with it; what has only started it is then free to tidy up.
+    # The end of an instance's first process ends all others in it.
     send(everything, signal.SIGKILL)
     return bool(everything)
 
@@ -77,7 +77,7 @@ def _kill_round(sandbox_id: str) -> bool:
 def _belongs(pid: int, sandbox_id: str) -> bool:
     name = instance_name(sandbox_id)
     own = f"\0{MARKER}={sandbox_id}.".encode()
-    # The one is what an instance and its parent carry, the other what has been started in it.
+    # `whole` marks an instance and its parent, `own` the processes that were started in it.
     whole = (f" [{name}]\0".encode(), f"_INSTANCE={name}\0".encode())
     environment = b""
     for folder in look_into(pid):
@@ -89,7 +89,7 @@ def _belongs(pid: int, sandbox_id: str) -> bool:
 
 
 def forget_instance(settings_dir: Path, sandbox_id: str) -> None:
-    """Delete what the program has written down about an instance: its logs, which it never deletes, and its entry."""
+    """Delete the program's files about an instance: its logs, which the program never deletes, and its entry."""
     name = instance_name(sandbox_id)
     folder = settings_dir / "instances"
     for log in folder.glob(f"logs/*/*/{name}.*"):

@@ -1,1 +1,1 @@
-"""The program Apptainer or Singularity: find it, run it with a timeout, and convert its errors."""
+"""The program apptainer or singularity: find it, run it with a timeout, and convert its errors."""

@@ -40,13 +40,13 @@ class NoSpaceError(BackendError):
 _NO_SPACE: Final = re.compile(r"no space left|disk quota exceeded", re.IGNORECASE)
 _NOT_FOR_THIS_MACHINE: Final = (
     (
-        r"not this user's in the image",
+        r"not writable by this user",
         "set the backend's option workspace to a directory that the image does not have, such as /work",
     ),
     (
         r"user namespace|CLONE_NEWUSER|newuidmap|unprivileged",
         (
-            "user namespaces are closed to you: `sysctl user.max_user_namespaces=15000` (and on Ubuntu "
+            "this user cannot create user namespaces: `sysctl user.max_user_namespaces=15000` (and on Ubuntu "
             "`kernel.apparmor_restrict_unprivileged_userns=0`) as root, or install the set-uid starter (apptainer-suid)"
         ),
     ),
@@ -60,32 +60,37 @@ _NOT_FOR_THIS_MACHINE: Final = (
     (
         r"overlay",
         (
-            "set the backend's option scratch_dir to a directory on a file system that carries overlays, such as ext4, "
-            "xfs or tmpfs"
+            "set the backend's option scratch_dir to a directory on a file system that supports overlays, such as "
+            "ext4, xfs or tmpfs"
         ),
     ),
     (r"mksquashfs|unsquashfs", "`apt-get install squashfs-tools`"),
-    (r"\.singularity\.d/actions/start", "a bare root file system: `apptainer build --sandbox NEW DIR` first"),
+    (
+        r"\.singularity\.d/actions/start",
+        "this is a bare root file system: run `apptainer build --sandbox NEW DIR` first",
+    ),
     (r"not allowed|administrator|not permitted by", "apptainer.conf forbids it: see `apptainer config global`"),
 )
 _OF_THE_IMAGE: Final = re.compile(r"image format not recognized|could not open image|not an? (?:SIF|image)")
 
 
 def last_words(said: str) -> str:
-    """Return what a program complained about, without colours and the lines that only repeat the failure."""
+    """Return the end of a program's error output, without colours and lines that only repeat the failure."""
     lines = [line.strip() for line in _COLOURS.sub("", said).splitlines() if line.strip()]
     telling = [line for line in lines if not _TRAILERS.search(line)] or lines
-    return "\n".join(dict.fromkeys(telling))[-_SHOWN:] or "it said nothing"
+    return "\n".join(dict.fromkeys(telling))[-_SHOWN:] or "no output"
 
 
 def explain(what: str, said: str) -> BackendError:
-    """Return the error for something that the program refused to do."""
+    """Return the error for something that the program failed to do; its message begins with `what`."""
     shown = f"{what}: {last_words(said)}"
     if _NO_SPACE.search(said):
-        return NoSpaceError(shown, hint="free some, or set the backend's options scratch_dir and cache_dir elsewhere")
+        return NoSpaceError(
+            shown, hint="free some space, or set the backend's options scratch_dir and cache_dir to another disk"
+        )
     if _OF_THE_IMAGE.search(said):
         return ImageError(shown, hint="give a SIF file, a sandbox directory, a definition file or docker://NAME")
     for pattern, hint in _NOT_FOR_THIS_MACHINE:
         if re.search(pattern, said, re.IGNORECASE):
             return SandboxRefusedError(shown, hint=hint)
-    return InstanceError(shown, hint="`apptainer instance start` with the same image shows the same")
+    return InstanceError(shown, hint="`apptainer instance start` with the same image shows the same error")

@@ -33,15 +33,15 @@ _FOR_BUILDS: Final = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-"""Not for instances: even with --cleanenv the program shows proxies, and the passwords in them, to what runs inside."""
+"""Passed to builds only: even with --cleanenv the program shows proxies, with passwords, to the commands inside."""
 _OF_ITS_OWN: Final = ("CONFIGDIR", "CACHEDIR", "TMPDIR")
-"""With either of its prefixes. Not those that bind, mount or change what an instance is."""
+"""The program's own variables, with either prefix. Excludes those that bind, mount or change what an instance is."""
 _OF_ITS_OWN_FOR_BUILDS: Final = ("DOCKER_USERNAME", "DOCKER_PASSWORD")
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The result of a program."""
+    """The result of running a program."""
 
     code: int
     said: str
@@ -50,7 +50,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program and the few variables of the caller's that it gets, always and where it builds an image."""
+    """The program, with the caller's variables that it always gets, and those that it gets only to build an image."""
 
     path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -58,17 +58,19 @@ class Program:
 
     @classmethod
     def find(cls, named: Path | None, environment: Mapping[str, str]) -> Program:
-        """Find it.
+        """Find the program.
 
         Raises:
-            ProgramMissingError: It is not there.
+            ProgramMissingError: The program is not installed.
         """
         search = environment.get("PATH", os.defpath)
         found = [str(named)] if named is not None else list(NAMES)
         path = next(filter(None, (shutil.which(name, path=search) for name in found)), None)
         if path is None:
             raise ProgramMissingError(
-                f"no program {' or '.join(found)} is on PATH ({search})" if named is None else f"no program is {named}",
+                f"no program {' or '.join(found)} is on PATH ({search})"
+                if named is None
+                else f"expected an executable program, got {named}",
                 hint="install Apptainer (https://apptainer.org/docs/admin/latest/installation.html; "
                 "`scripts/setup_apptainer.sh DIR` needs no root), or set the backend's option program",
             )
@@ -82,7 +84,7 @@ class Program:
 
     @property
     def settings_dir(self) -> Path:
-        """Directory in which it keeps what it knows of instances."""
+        """The directory in which the program keeps its entries and logs of instances."""
         for prefix in ("APPTAINER", "SINGULARITY"):
             if named := self.environment.get(f"{prefix}_CONFIGDIR"):
                 return Path(named)
@@ -90,7 +92,7 @@ class Program:
         return home / (".apptainer" if "apptainer" in self.path.resolve().name else ".singularity")
 
     def version(self) -> str:
-        """Return what it calls itself. Blocks."""
+        """Return the program's name and version. Blocks."""
         ran = self.run(["--version"], seconds=20.0)
         if ran.code:
             raise ProgramMissingError(f"{self.path} does not run: {ran.said.strip()}", hint="reinstall Apptainer")
@@ -107,14 +109,14 @@ def _pick_variables(environment: Mapping[str, str], names: Sequence[str], of_its
 
 
 def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], directory: Path | None = None) -> Ran:
-    """Run a program to its end, or kill it with all that is in its session. Blocks.
+    """Run a program to its end; on a timeout kill it and its process group. Blocks.
 
     Output goes to a file, because a pipe would stay open in processes that the program leaves running.
     """
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             argv,
-            # Its end is the caller's: a program that minds can end with us.
+            # The end of this pipe signals the end of the caller, so that a program can end with it.
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=said,
@@ -137,7 +139,7 @@ def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], 
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    # It has not been waited for, so the number is still its own.
+    # The process has not been waited for, so its process id cannot have been reused.
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -145,5 +147,5 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
 def _end_of(said: IO[bytes]) -> str:
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - (1 << 16)))
-    # spython gives up on what is not UTF-8; a build log often is not.
+    # A build log is often not UTF-8, on which spython fails.
     return said.read().decode(errors="replace")

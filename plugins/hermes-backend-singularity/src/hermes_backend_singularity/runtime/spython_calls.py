@@ -1,4 +1,4 @@
-"""Calls of spython, each in a process with a timeout that can be killed."""
+"""Call spython in a separate process that has a timeout and can be killed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _call(
     within: Path | None = None,
 ) -> Ran:
     with tempfile.TemporaryDirectory(prefix="hermes-spython-", dir=within) as folder:
-        # spython calls nothing but `singularity`.
+        # spython calls only a program named `singularity`.
         Path(folder, "singularity").symlink_to(program.path)
         environment = {**program.environment, "PATH": f"{folder}:{program.environment['PATH']}"}
-        # Found where this process finds it, and nowhere else.
+        # Modules are imported from this process's paths only.
         argv = [sys.executable, "-I", str(_WORKER), json.dumps(sys.path), *arguments]
         return run(argv, seconds=seconds, environment=environment, directory=directory)
 
@@ -46,15 +46,15 @@ def build_image(
 
     Args:
         program: The program that builds it.
-        source: As `apptainer build` takes it.
+        source: The source, in the form of `apptainer build`.
         target: The path of the image.
         form: `sandbox` or `sif`.
-        options: Further ones of `apptainer build`.
-        seconds: Until it is killed.
+        options: Additional options of `apptainer build`.
+        seconds: The time limit after which the build is killed.
         directory: The base of relative paths in a definition file.
     """
     arguments = ["build", source, str(target), form, *options]
-    # Leftovers of a killed caller are removed with the rest of its build.
+    # In the build's own folder, so that leftovers of a killed caller are removed with it.
     return _call(program, arguments, seconds=seconds, directory=directory, within=target.parent)
 
 
@@ -65,6 +65,7 @@ def instance_names(program: Program, *, seconds: float = 30.0) -> list[str]:
         names = json.loads(ran.said.strip().splitlines()[-1])
     except (IndexError, ValueError) as error:
         raise InstanceError(
-            f"the instances cannot be listed: {last_words(ran.said)}", hint="`apptainer instance list` shows the same"
+            f"the instances cannot be listed: {last_words(ran.said)}",
+            hint="`apptainer instance list` shows the same error",
         ) from error
     return [str(name) for name in names]

@@ -1,7 +1,8 @@
-"""Runs spython in a separate process: its calls block, know no timeout, and fail on output that is not UTF-8.
+"""Runs spython in a separate process, because its calls block, have no timeout, and fail on output that is not UTF-8.
 
-Arguments: where to import from, as a JSON list, then `build SOURCE TARGET FORMAT [OPTION...]`, or `instances`, which
-prints their names as a JSON list. PATH must lead to a program called `singularity`, the only name that spython calls.
+Arguments: the import paths as a JSON list, then `build SOURCE TARGET FORMAT [OPTION...]`, or `instances`, which prints
+the names of instances as a JSON list. PATH must contain a program named `singularity`, the only name that spython
+calls.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 
 
 def build(client: Any, source: str, target: str, form: str, options: list[str]) -> int:
-    """Build an image; what counts is whether it is there afterwards, since spython returns no status."""
+    """Build an image; success means that the image exists afterwards, because spython returns no status."""
     try:
         client.build(recipe=source, image=target, sandbox=form == "sandbox", sudo=False, options=options, force=True)
     except UnicodeDecodeError as error:
-        # The program had ended by then: only its complaint could not be shown.
-        sys.stdout.write(f"what it said is not UTF-8: {error}\n")
+        # The program had ended by then; only its output could not be read.
+        sys.stdout.write(f"the program's output is not UTF-8: {error}\n")
     return 0 if Path(target).exists() else 1
 
 
@@ -34,7 +35,7 @@ def instances(client: Any) -> int:
 
 
 def end_with_caller() -> None:
-    """Kill all processes started here when the caller, at the other end of standard input, has ended."""
+    """Kill this process group when the caller, at the other end of standard input, has ended."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)
@@ -45,7 +46,7 @@ def main() -> int:
     threading.Thread(target=end_with_caller, daemon=True).start()
     where, action, *arguments = sys.argv[1:]
     sys.path[:] = json.loads(where)
-    # By name: it has no types.
+    # Imported by name, because it has no types.
     client = import_module("spython.main").Client
 
     if action == "instances":
