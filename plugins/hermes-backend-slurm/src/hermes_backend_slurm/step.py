@@ -15,8 +15,9 @@ from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.backends import AgentStream, CallbackReader, open_callback_reader, system_error
 
 _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
-"""Slurm's messages when it ends a step. Its SIGTERM also reaches the commands in the sandboxes, whose ends by it must
-not be reported as ends of their own. The agent ignores the signal, and has KillWait (30 s) to end everything."""
+"""Slurm's messages when it ends a step. Its SIGTERM also reaches the commands in the sandboxes; a command that it ends
+must not be reported as one that ended by itself. The agent ignores the signal, and has KillWait (30 s) to end
+everything."""
 DOUBT: Final = 1.0
 """Seconds for which a reply that reports an end by this signal is held back until Slurm's message arrives."""
 _EXPLAINING: Final = 1.0

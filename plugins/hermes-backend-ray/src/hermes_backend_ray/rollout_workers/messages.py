@@ -34,7 +34,7 @@ def pack_outcome(outcome: RolloutOutcome) -> bytes:
     """Serialise an outcome; if a plugin put an unserialisable value into it, return an outcome with that error."""
     try:
         return pack(outcome)
-    except Exception as error:  # noqa: BLE001 - pickling runs code of whatever object it meets
+    except Exception as error:  # noqa: BLE001 - pickling runs code of arbitrary objects
         return pack(replacement_outcome(outcome, error))
 
 

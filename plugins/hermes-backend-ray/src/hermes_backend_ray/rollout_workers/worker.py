@@ -89,7 +89,7 @@ class Playroom:
         """Start a rollout; a message reports its end."""
         try:
             spec = unpack(rollout)
-        except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
+        except Exception as error:  # noqa: BLE001 - unpickling runs code of arbitrary objects
             text = f"the task cannot be read here: {type(error).__name__}: {error}"
             self._outbox.put("raised", key, describe_error(TaskError(text)))
             return
@@ -123,7 +123,7 @@ class Playroom:
     def _forward(self, hook: str, event: object) -> None:
         try:
             self._outbox.put("event", hook, pack(event))
-        except Exception as error:  # noqa: BLE001 - pickling runs code of whatever object it meets
+        except Exception as error:  # noqa: BLE001 - pickling runs code of arbitrary objects
             self._outbox.put("note", hook, f"an event could not be sent: {type(error).__name__}: {error}")
 
 

@@ -172,7 +172,7 @@ class WorkerLink:
     def _announce(self, hook: str, content: bytes) -> None:
         try:
             event = unpack(content)
-        except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
+        except Exception as error:  # noqa: BLE001 - unpickling runs code of arbitrary objects
             self.notes.append(f"{self._name()}: {hook}: an event could not be read: {type(error).__name__}: {error}")
         else:
             self._run.registry.fire(hook, event)

@@ -157,7 +157,7 @@ class Crew:
             async with asyncio.timeout(self._options.lost_after):
                 return await self._missing()
         except Exception as error:  # noqa: BLE001 - Ray's code, and the run must not wait for workers endlessly
-            note = f"the cluster cannot be asked for its nodes: {_message_of(error)}"
+            note = f"the cluster's nodes cannot be listed: {_message_of(error)}"
             if note not in self.notes:
                 self.notes.append(note)
             return []

@@ -1,4 +1,4 @@
-"""Runs inside an instance before the agent: creates separate namespaces and drops all privileges that the agent lacks.
+"""Runs inside an instance before the agent: creates separate namespaces and drops all privileges it no longer needs.
 
 The agent becomes the first process of a PID namespace, so that no process it starts can signal it, whatever its user.
 If the caller is root, the command line has given this program the necessary capabilities; otherwise it creates a user
