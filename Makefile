@@ -172,7 +172,7 @@ fuzz:
 # They kill, fork and fill: nothing that they start outlives the bound.
 attack:
 	@$(setup) dev
-	scripts/bounded.sh -p 3000 $(BIN)/python scripts/play_attacks.py $(ATTACK_ARGS)
+	scripts/bounded.sh -p 3000 $(BIN)/python scripts/run_attacks.py $(ATTACK_ARGS)
 
 # One engine at a time, and never in CI: 3.5 GB, which are kept.
 engine:

@@ -150,7 +150,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
             note.touch(exist_ok=False)  # follows no link that somebody else has put there
         except FileExistsError:
             item.stash[_ENDED_ITS_WORKER] = True
-    played = yield
+    hook_result = yield
     if note is not None:
         note.unlink(missing_ok=True)
     if _has_failed(item):
@@ -160,7 +160,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
             _collect_garbage(2)
     if _ends_a_module(item, nextitem):
         gc.freeze()  # what lives now is not looked at again
-    return played
+    return hook_result
 
 
 def _note_of(item: pytest.Item) -> Path | None:

@@ -97,7 +97,7 @@ async def crowd(root: Path) -> dict[str, Any]:
     backend = Pooled(root, SLOTS, options)
     held = 0.0
 
-    async def play(number: int) -> bool:
+    async def run_trajectory(number: int) -> bool:
         nonlocal held
         async with await backend.open(SandboxSpec()) as sandbox:
             began = time.perf_counter()
@@ -119,7 +119,7 @@ async def crowd(root: Path) -> dict[str, Any]:
 
     watching = asyncio.ensure_future(watch())
     began = time.perf_counter()
-    finished = sum(await asyncio.gather(*(play(number) for number in range(TRAJECTORIES))))
+    finished = sum(await asyncio.gather(*(run_trajectory(number) for number in range(TRAJECTORIES))))
     seconds = time.perf_counter() - began
     watching.cancel()
     stats = backend.pool.stats()

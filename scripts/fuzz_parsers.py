@@ -119,7 +119,7 @@ def _messages(parser: ToolCallParser) -> Iterator[str]:
                 yield from nameless(text, "city")
 
 
-def play(texts: int, seed: int, *, streamed: float, some: Sequence[Target]) -> tuple[Counter[str], list[Failure]]:
+def run_texts(texts: int, seed: int, *, streamed: float, some: Sequence[Target]) -> tuple[Counter[str], list[Failure]]:
     """Play so many texts over the targets in turn; return how many each got, and what failed."""
     chance = random.Random(seed)
     modes: tuple[ParseMode, ...] = ("strict", "lenient")
@@ -132,13 +132,13 @@ def play(texts: int, seed: int, *, streamed: float, some: Sequence[Target]) -> t
         _OF_TEXTS,
         *STRANGE_TOOLS.values(),
     ]
-    played: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     failures: list[Failure] = []
     for number in range(texts):
         target = some[number % len(some)]
         text = spoilt(chance, target.messages, PIECES)
         is_streamed = chance.random() < streamed
-        played[target.name] += 1
+        counts[target.name] += 1
         try:
             problems = problems_of(
                 target.parser, text, chance.choice(tools), chance.choice(modes), chance, is_streamed=is_streamed
@@ -146,7 +146,7 @@ def play(texts: int, seed: int, *, streamed: float, some: Sequence[Target]) -> t
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come out of a parser
             problems = [f"raised {type(error).__name__}: {error}"]
         failures += [Failure(target.name, problem, text) for problem in problems]
-    return played, failures
+    return counts, failures
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -161,9 +161,9 @@ def main(arguments: Sequence[str]) -> int:
     print(f"seed {seed}", flush=True)
     some = [target for target in targets() if not given.only or target.name.partition(" ")[0] in given.only]
     began = time.monotonic()
-    played, failures = play(given.texts, seed, streamed=given.streamed, some=some)
+    counts, failures = run_texts(given.texts, seed, streamed=given.streamed, some=some)
     raised = sum(failure.problem.startswith("raised") for failure in failures)
-    print(f"{played.total():,} texts over {len(played)} parsers in {time.monotonic() - began:.0f} s")
+    print(f"{counts.total():,} texts over {len(counts)} parsers in {time.monotonic() - began:.0f} s")
     print(f"{raised} exceptions, {len(failures) - raised} other broken promises")
     for failure in failures[:MOST_SHOWN]:
         print(f"{failure.target}: {failure.problem}\n    {failure.text!a}")

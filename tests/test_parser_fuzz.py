@@ -15,10 +15,10 @@ SEED = 20261126
 @pytest.mark.timeout(600)
 def test_thousands_of_spoilt_messages_raise_nothing_and_break_no_promise():
     some = fuzz_parsers.targets()
-    played, failures = fuzz_parsers.play(TEXTS, SEED, streamed=0.1, some=some)
+    counts, failures = fuzz_parsers.run_texts(TEXTS, SEED, streamed=0.1, some=some)
     assert failures[:5] == [], f"scripts/fuzz_parsers.py --texts {TEXTS} --seed {SEED} plays it again"
-    assert played.total() == TEXTS
-    assert min(played.values()) >= TEXTS // len(some)
+    assert counts.total() == TEXTS
+    assert min(counts.values()) >= TEXTS // len(some)
 
 
 def test_every_format_is_played_with_every_option():
@@ -32,7 +32,9 @@ def test_every_format_is_played_with_every_option():
 
 def test_a_seed_plays_the_same_run_again():
     some = [target for target in fuzz_parsers.targets() if target.name in {"hermes", "lfm2"}]
-    assert fuzz_parsers.play(200, 7, streamed=0.5, some=some) == fuzz_parsers.play(200, 7, streamed=0.5, some=some)
+    assert fuzz_parsers.run_texts(200, 7, streamed=0.5, some=some) == fuzz_parsers.run_texts(
+        200, 7, streamed=0.5, some=some
+    )
 
 
 def test_a_parser_that_raises_or_breaks_a_promise_is_found(capsys, monkeypatch):
@@ -41,7 +43,7 @@ def test_a_parser_that_raises_or_breaks_a_promise_is_found(capsys, monkeypatch):
             raise KeyError(text)
 
     broken = [fuzz_parsers.Target("broken", Raises(), ["<call>f</call>"])]
-    _, failures = fuzz_parsers.play(3, 1, streamed=0, some=broken)
+    _, failures = fuzz_parsers.run_texts(3, 1, streamed=0, some=broken)
     assert [failure.problem.partition(":")[0] for failure in failures] == ["raised KeyError"] * 3
     monkeypatch.setattr(fuzz_parsers, "targets", lambda: broken)
     assert fuzz_parsers.main(["--texts", "3", "--seed", "1"]) == 1

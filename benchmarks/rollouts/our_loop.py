@@ -52,7 +52,7 @@ def specs(registry: Registry, rollouts: int, turns: int) -> list[RolloutSpec]:
     return [RolloutSpec(rollout_id=f"ro_{i}", group=group, index=i, limits=limits) for i in range(rollouts)]
 
 
-async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict[str, Any]:
+async def run_rollouts(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict[str, Any]:
     """Play them and measure CPU seconds of this process, wall time and peak memory."""
     registry = load_plugins(
         PluginSettings(
@@ -85,14 +85,14 @@ async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict
         await recorder.close()
         lines = [json.loads(line) for line in folder.rollouts.lines()]
         folder.close()
-    played = sum(line["turns"] for line in lines[-rollouts:])
+    turns_run = sum(line["turns"] for line in lines[-rollouts:])
     failed = sum(line["stop_reason"] != "final_answer" for line in lines)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
-        "turns": played,
+        "turns": turns_run,
         "failed": failed,
         "wall_s": wall,
-        "cpu_per_turn_ms": cpu / played * 1000,
+        "cpu_per_turn_ms": cpu / turns_run * 1000,
         "base_rss_mb": base / 1024,
         "peak_rss_mb": peak / 1024,
     }
@@ -114,7 +114,9 @@ def main() -> None:
     arguments = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     result = asyncio.run(
-        play(arguments.url, rollouts=arguments.rollouts, turns=arguments.turns, concurrency=arguments.concurrency)
+        run_rollouts(
+            arguments.url, rollouts=arguments.rollouts, turns=arguments.turns, concurrency=arguments.concurrency
+        )
     )
     print(json.dumps(result))
 

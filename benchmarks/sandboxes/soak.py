@@ -92,7 +92,7 @@ class Soak:
         """Return the environment of every command, with a separate folder for leases."""
         return {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
 
-    def play(self, *, seed: int, pause: float, callers: int) -> float:
+    def run_to_end(self, *, seed: int, pause: float, callers: int) -> float:
         """Run to the end while killing; returns seconds. `callers` limits how often the caller itself is killed."""
         write_tasks(self.folder / "tasks.jsonl")
         draw = random.Random(seed)
@@ -154,7 +154,7 @@ class Soak:
             "recorded_once": sum(1 for count in seen.values() if count == 1),
             "full_reward": sum(1 for o in outcomes if o["reward"] == 1.0),
             "infrastructure_failures": sum(1 for o in outcomes if o["reward"] is None),
-            "played_again": sum(o["attempt"] - 1 for o in outcomes),
+            "retries": sum(o["attempt"] - 1 for o in outcomes),
             "wrong_outcomes": wrong[:20],
         }
 
@@ -178,7 +178,7 @@ def soak(place: Place, options: argparse.Namespace) -> dict[str, Any]:
     """Run one run on one kind of sandbox and return its figures."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         one = Soak(place, options.rollouts, Path(folder))
-        seconds = one.play(seed=options.seed, pause=options.pause * place.pace, callers=options.callers)
+        seconds = one.run_to_end(seed=options.seed, pause=options.pause * place.pace, callers=options.callers)
         found = {
             "rollouts": options.rollouts,
             "seconds": round(seconds, 1),

@@ -74,12 +74,12 @@ def turns(rounds: int) -> dict[str, Any]:
         with token_server.running(folder) as url:
             for _ in range(rounds):
                 for name in SIDES:
-                    played = side(name, url, folder)
-                    tokens = played.get("tokens_per_rollout", tokens)
+                    measured = side(name, url, folder)
+                    tokens = measured.get("tokens_per_rollout", tokens)
                     found = {
-                        "per_turn_ms": played["cpu_per_turn_ms"],
-                        "turn_5_ms": _at(played["marks"], 5),
-                        "turn_50_ms": _at(played["marks"], TURNS - 1),
+                        "per_turn_ms": measured["cpu_per_turn_ms"],
+                        "turn_5_ms": _at(measured["marks"], 5),
+                        "turn_50_ms": _at(measured["marks"], TURNS - 1),
                     }
                     kept = best.setdefault(name, found)
                     best[name] = {key: min(value, kept[key]) for key, value in found.items()}
@@ -94,8 +94,8 @@ def _at(marks: Sequence[Sequence[float]], turn: int) -> float:
 
 def measure(rounds: int) -> dict[str, Any]:
     """Measure everything."""
-    played = turns(rounds)
-    cpu = played["cpu_ms"]
+    measured = turns(rounds)
+    cpu = measured["cpu_ms"]
     proofs = template_proofs.measure()
     groups = process_comparison.measure()
     ratios = {
@@ -113,7 +113,7 @@ def measure(rounds: int) -> dict[str, Any]:
         "benchmark": "tokens",
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        **played,
+        **measured,
         "proofs": proofs,
         "process": groups,
         "ratios": {name: round(value, 3) for name, value in ratios.items()},

@@ -49,7 +49,7 @@ class Marking:
         await self._inner.aclose()
 
 
-async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[str, Any]:
+async def run_rollouts(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Run the rollouts after a round that opens the connections."""
     registry = load_plugins(
         PluginSettings(
@@ -112,7 +112,7 @@ def main() -> None:
     if options.profile:
         _profiled(options)
         return
-    print(json.dumps(asyncio.run(play(options.url, options.folder, options))))
+    print(json.dumps(asyncio.run(run_rollouts(options.url, options.folder, options))))
 
 
 def _profiled(options: argparse.Namespace) -> None:
@@ -120,7 +120,7 @@ def _profiled(options: argparse.Namespace) -> None:
     import pstats
 
     profile = cProfile.Profile()
-    profile.runcall(asyncio.run, play(options.url, options.folder, options))
+    profile.runcall(asyncio.run, run_rollouts(options.url, options.folder, options))
     pstats.Stats(profile).sort_stats("tottime").print_stats(30)
 
 

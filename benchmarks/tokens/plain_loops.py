@@ -72,7 +72,7 @@ class Loop:
         )
         self.marks: list[list[float]] = []
 
-    async def play(self, session: aiohttp.ClientSession) -> int:
+    async def run_rollout(self, session: aiohttp.ClientSession) -> int:
         """Run one rollout; returns its number of turns."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": PROMPT}]
         prompt = Prompt(self._rendered(messages), keeps_bytes=self._mode == "bytes")
@@ -115,7 +115,7 @@ async def measure(loop: Loop, rollouts: int, concurrency: int) -> dict[str, Any]
 
         async def limited() -> int:
             async with slots:
-                return await loop.play(session)
+                return await loop.run_rollout(session)
 
         await asyncio.gather(*(limited() for _ in range(concurrency)))
         loop.marks.clear()

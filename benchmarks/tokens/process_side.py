@@ -106,7 +106,7 @@ def theirs(url: str, groups: int, size: int, out: Path) -> Any:
     return Env(config, [server])
 
 
-async def play(env: Any) -> float:
+async def run_process(env: Any) -> float:
     """Return the seconds that `process` takes."""
     began = time.perf_counter()
     await env.process_manager()
@@ -126,7 +126,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as out:
         env = make(options.url, options.groups, options.size, Path(out))
         logging.disable(logging.CRITICAL)
-        seconds = asyncio.run(play(env))
+        seconds = asyncio.run(run_process(env))
         lines = (Path(out) / "groups.jsonl").read_text(encoding="utf-8").splitlines()
     if len(lines) != options.groups or any(len(json.loads(line)["scores"]) != options.size for line in lines):
         raise RuntimeError(f"expected {options.groups} groups, got {len(lines)}")

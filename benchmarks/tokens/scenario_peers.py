@@ -91,7 +91,7 @@ def atropos(job: Job) -> Result:
             exchanges.append([list(request["input_ids"]), turn["ids"]])
             return request["input_ids"], [list(turn["ids"])], [[-0.5] * len(turn["ids"])], [turn["finish_reason"]]
 
-    async def play() -> Any:
+    async def run_job() -> Any:
         managed = module.ManagedServer(Server(), tokenizer=tokenizer, tool_parser="hermes")
         messages = list(job["first"])
         for turn in job["turns"]:
@@ -99,7 +99,7 @@ def atropos(job: Job) -> Result:
             messages += [{"role": "assistant", "content": done.choices[0].message.content}, *turn["new"]]
         return managed.get_state()["nodes"]
 
-    nodes = asyncio.run(play())
+    nodes = asyncio.run(run_job())
     return {"exchanges": exchanges, "samples": [[node.tokens, node.masked_tokens] for node in nodes]}
 
 
@@ -217,13 +217,13 @@ def bridge_all(job: Job) -> Result:
 
 def verifiers(job: Job) -> Result:
     """`TrainClient` and its trace graph, over HTTP."""
-    return verifiers_peer.play(job)
+    return verifiers_peer.run_job(job)
 
 
 def tinker(job: Job) -> Result:
     """The cookbook's renderer: parses the sampled text and renders the conversation again."""
     if job["template"] != "qwen3":
-        raise Unsupported("played on Qwen3 only")
+        raise Unsupported("run on Qwen3 only")
     cookbook = _module("tinker_cookbook.renderers.qwen3")
     renderer, exchanges = cookbook.Qwen3Renderer(_tokenizer(job)), []
     tools = [tool["function"] for tool in job["tools"]]
@@ -248,7 +248,7 @@ SIDES: Final[dict[str, tuple[Callable[[Job], Result], str]]] = {
 }
 
 
-def play(side: str, job: Job) -> Result:
+def run_job(side: str, job: Job) -> Result:
     """Run one case on one side; an exception of a peer is a result."""
     run, _ = SIDES[side]
     try:
@@ -280,8 +280,8 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     jobs = json.loads(options.jobs.read_text(encoding="utf-8"))
-    played = {side: {job["name"]: play(side, job) for job in jobs} for side in SIDES}
-    options.out.write_text(json.dumps({"versions": versions(), "played": played}), encoding="utf-8")
+    results = {side: {job["name"]: run_job(side, job) for job in jobs} for side in SIDES}
+    options.out.write_text(json.dumps({"versions": versions(), "results": results}), encoding="utf-8")
     return 0
 
 

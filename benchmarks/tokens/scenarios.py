@@ -87,29 +87,29 @@ async def _talk(session: Any, job: Job) -> None:
         messages += [turn["message"], *turn["new"]]
 
 
-def score(job: Job, played: Result, harmless: Result | None = None) -> dict[str, Any]:
+def score(job: Job, result: Result, harmless: Result | None = None) -> dict[str, Any]:
     """Judge the training data of one side: the last sample's share, and faults at its junctions."""
-    if "exchanges" not in played:
-        return dict(played)
-    tokens, masks = _samples(played)[-1]
+    if "exchanges" not in result:
+        return dict(result)
+    tokens, masks = _samples(result)[-1]
     sampled = sum(len(turn["ids"]) for turn in job["turns"])
     found = {
         "trained": round(sum(mask != IGNORED for mask in masks) / sampled, 4),
-        "samples": len(_samples(played)),
+        "samples": len(_samples(result)),
         **_junctions(job, tokens),
     }
     if harmless is not None:
         controls = frozenset(job["controls"])
-        counts = [sum(token in controls for token in _samples(each)[-1][0]) for each in (played, harmless)]
+        counts = [sum(token in controls for token in _samples(each)[-1][0]) for each in (result, harmless)]
         found |= {"foreign": counts[0] - counts[1], "doubled": 0, "missing": 0, "lost": 0}
     return found
 
 
-def _samples(played: Result) -> list[Any]:
+def _samples(result: Result) -> list[Any]:
     """Return a side's samples, or one for each prompt that does not extend all earlier tokens."""
-    if "samples" in played:
-        return list(played["samples"])
-    exchanges = played["exchanges"]
+    if "samples" in result:
+        return list(result["samples"])
+    exchanges = result["exchanges"]
     breaks = [
         place
         for place, ((prompt, ids), (following, _)) in enumerate(pairwise(exchanges))
@@ -145,10 +145,10 @@ def _junctions(job: Job, tokens: Sequence[int]) -> dict[str, int]:
     return found
 
 
-def scores(jobs: Sequence[Job], played: Mapping[str, Result]) -> dict[str, Any]:
+def scores(jobs: Sequence[Job], result: Mapping[str, Result]) -> dict[str, Any]:
     """Return one side's row entries."""
     return {
-        job["name"]: score(job, played[job["name"]], played.get(job["name"] + HARMLESS))
+        job["name"]: score(job, result[job["name"]], result.get(job["name"] + HARMLESS))
         for job in jobs
         if not job["name"].endswith(HARMLESS)
     }
@@ -173,7 +173,7 @@ def measure(peers_python: str) -> dict[str, Any]:
         answered = json.loads((place / "out.json").read_text(encoding="utf-8"))
         own = {job["name"]: asyncio.run(ours(job)) for job in jobs}
         sides = {OURS: scores(jobs, own)}
-        sides |= {side: scores(jobs, played) for side, played in answered["played"].items()}
+        sides |= {side: scores(jobs, result) for side, result in answered["results"].items()}
     return {"versions": answered["versions"], "sides": sides, "met": is_exact(sides[OURS])}
 
 

@@ -13,12 +13,12 @@ SUPPORT = Path(__file__).parents[2] / "plugins" / "hermes-tokens" / "tests" / "s
 Job = dict[str, Any]
 
 
-def play(job: Job) -> dict[str, Any]:
+def run_job(job: Job) -> dict[str, Any]:
     """Play a case; the exchanges are those of the server's log."""
-    return {"exchanges": asyncio.run(_played(job))}
+    return {"exchanges": asyncio.run(_exchanges(job))}
 
 
-async def _played(job: Job) -> list[Any]:
+async def _exchanges(job: Job) -> list[Any]:
     train = importlib.import_module("verifiers.v1.clients.train")
     configs = importlib.import_module("verifiers.v1.configs.client")
     sys.path.insert(0, str(SUPPORT))

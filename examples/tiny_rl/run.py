@@ -46,7 +46,7 @@ class SeedRun:
         self._programs = Programs(folder)
         self._api, self._server = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
 
-    def play(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Teach, evaluate, train, evaluate; returns the results."""
         taught = self._taught()
         with ExitStack() as stack:
@@ -128,11 +128,11 @@ def _cleared(out: Path) -> Path:
     return out
 
 
-def _played(out: Path, seeds: Sequence[int], plan: Plan) -> list[dict[str, Any]]:
+def _run_seeds(out: Path, seeds: Sequence[int], plan: Plan) -> list[dict[str, Any]]:
     """Run all seeds; write the results so far after each."""
     results: list[dict[str, Any]] = []
     for seed in seeds:
-        results.append(SeedRun(out / f"seed-{seed}", out / "models", seed, plan).play())
+        results.append(SeedRun(out / f"seed-{seed}", out / "models", seed, plan).run())
         sys.stdout.write(json.dumps(results[-1]) + "\n")
         sys.stdout.flush()
         (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -163,7 +163,7 @@ def main() -> int:
     given = options()
     out, seeds, keep = _cleared(given.pop("out").absolute()), given.pop("seeds"), given.pop("write")
     try:
-        results = _played(out, seeds, Plan(**given))
+        results = _run_seeds(out, seeds, Plan(**given))
     except ProgramError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -342,7 +342,7 @@ def bench(package):
     return package
 
 
-def play_tests(folder, *options):
+def run_tests(folder, *options):
     """Run the tests in a folder as their author does; returns the counts by their words."""
     command = [
         sys.executable,
@@ -365,10 +365,10 @@ def play_tests(folder, *options):
 
 
 def test_every_example_passes_the_basics_of_its_suite(bench):
-    counts = play_tests(bench, "-k", BASICS)
+    counts = run_tests(bench, "-k", BASICS)
     assert counts["passed"] >= 3 * len(PAGES)
 
 
 @pytest.mark.slow
 def test_every_example_passes_all_of_its_suite(bench):
-    assert play_tests(bench)["passed"] > 500
+    assert run_tests(bench)["passed"] > 500

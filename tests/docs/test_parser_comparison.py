@@ -62,7 +62,7 @@ def test_the_message_that_is_timed_is_code_that_every_family_reads_with_the_tool
     asked = {job["family"]: job for job in parsers.peer_jobs()}
     timed = []
 
-    def played(measured):
+    def record_rounds(measured):
         timed.append(measured)
         return dict.fromkeys(measured, 1.0)
 
@@ -77,7 +77,7 @@ def test_the_message_that_is_timed_is_code_that_every_family_reads_with_the_tool
         if family.name in asked:
             assert asked[family.name]["text"] == text
             assert asked[family.name]["tools"] == parsers.TOOLS
-        monkeypatch.setattr(parsers, "_rounds", played)
+        monkeypatch.setattr(parsers, "_rounds", record_rounds)
         parsers.speed(family)
         with watched(parser, monkeypatch) as tools:
             timed[-1]["parse"]()

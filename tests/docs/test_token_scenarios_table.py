@@ -48,13 +48,13 @@ def _job(**more):
     ],
 )
 def test_what_is_off_at_a_junction_is_counted(scenarios, second, key, count):
-    played = {"exchanges": [[[1, 5, 2, 9, 1], [7, 2]], [second, [8, 2]]]}
-    assert scenarios.score(_job(), played)[key] == count
+    result = {"exchanges": [[[1, 5, 2, 9, 1], [7, 2]], [second, [8, 2]]]}
+    assert scenarios.score(_job(), result)[key] == count
 
 
 def test_a_prompt_that_does_not_go_on_from_the_last_one_leaves_its_turn_untrained(scenarios):
-    played = {"exchanges": [[[1, 5, 2, 9, 1], [7, 2]], [[1, 5, 2, 9, 1, 6, 2, 9, 1], [8, 2]]]}
-    found = scenarios.score(_job(), played)
+    result = {"exchanges": [[[1, 5, 2, 9, 1], [7, 2]], [[1, 5, 2, 9, 1, 6, 2, 9, 1], [8, 2]]]}
+    found = scenarios.score(_job(), result)
     assert (found["trained"], found["samples"]) == (0.5, 2)
 
 

@@ -13,10 +13,10 @@ TASK = {"id": "t", "prompt": "Write words.", "verifier": {"name": "exit_code", "
 
 
 @pytest.fixture
-def play(engines, hermes, tasks):
+def run_family(engines, hermes, tasks):
     """Let a family's model make a call in every turn, which a random one does under a regular expression."""
 
-    def _play(family, *arguments):
+    def _run_family(family, *arguments):
         engine = engines.serve(family)
         constraint = {"structured_outputs": {"regex": family.calls("echo [a-z]{1,8}")}}
         return hermes(
@@ -25,12 +25,12 @@ def play(engines, hermes, tasks):
             *("--enabled-toolsets", "terminal", "--max-attempts", "1", "--group-size", "2", *arguments),
         )
 
-    return _play
+    return _run_family
 
 
 @pytest.mark.parametrize("family", LISTING.values(), ids=LISTING)
-def test_calls_of_several_turns_are_read_by_our_parser(play, rollouts, family):
-    result = play(family, "--parser", family.parser)
+def test_calls_of_several_turns_are_read_by_our_parser(run_family, rollouts, family):
+    result = run_family(family, "--parser", family.parser)
     assert result.returncode == 0, result.stderr
     raw_text = {"fields": {"tool_choice": "none", "skip_special_tokens": False}, "tools_in_prompt": True}
     for outcome in rollouts():
@@ -41,13 +41,13 @@ def test_calls_of_several_turns_are_read_by_our_parser(play, rollouts, family):
 
 
 @pytest.mark.parametrize("family", [FAMILIES["deepseekv3"]], ids=["deepseekv3"])
-def test_a_template_that_lists_no_tools_is_said_before_the_run(play, family):
-    result = play(family, "--parser", family.parser)
+def test_a_template_that_lists_no_tools_is_said_before_the_run(run_family, family):
+    result = run_family(family, "--parser", family.parser)
     assert "does not show the tools to the model" in result.stderr
 
 
 @pytest.mark.parametrize("family", [FAMILIES["qwen3"]], ids=["qwen3"])
-def test_a_run_without_a_parser_says_which_flag_reads_the_calls(play, rollouts, family):
-    result = play(family)
+def test_a_run_without_a_parser_says_which_flag_reads_the_calls(run_family, rollouts, family):
+    result = run_family(family)
     assert result.returncode == 1
     assert all("--parser NAME" in outcome["failure"]["message"] for outcome in rollouts())

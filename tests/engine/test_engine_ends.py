@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from engine_runs import drawn_from, play, task
+from engine_runs import drawn_from, run_tasks, task
 from families import FAMILIES
 from vllm_engine import MAX_MODEL_LEN
 
@@ -15,26 +15,26 @@ LONG = " ".join(f"word{number}" for number in range(MAX_MODEL_LEN))
 
 
 async def test_a_prompt_longer_than_the_context_ends_the_rollout_at_once(engine, tmp_path):
-    played = await play(engine, QWEN, tmp_path, "--enabled-toolsets", "terminal", tasks=[task(prompt=LONG)])
-    (outcome,) = played.outcomes
-    assert outcome["stop_reason"] == "context_limit", played.output
+    finished = await run_tasks(engine, QWEN, tmp_path, "--enabled-toolsets", "terminal", tasks=[task(prompt=LONG)])
+    (outcome,) = finished.outcomes
+    assert outcome["stop_reason"] == "context_limit", finished.output
     assert outcome["samples"] == []
-    assert [(line["status"], line["ids"]) for line in played.lines] == [(400, [])]
+    assert [(line["status"], line["ids"]) for line in finished.lines] == [(400, [])]
     assert engine.becomes_idle()
 
 
 async def test_a_tool_result_longer_than_the_context_ends_the_rollout_with_all_that_was_sampled(engine, tmp_path):
-    played = await play(
+    finished = await run_tasks(
         *(engine, QWEN, tmp_path, *drawn_from(QWEN.calls("cat words")), *ALLOWED),
         *("--max-tokens", 200, "--max-agent-turns", 9, "--group-size", 4),
         tasks=[task(files={"words": LONG})],
     )
-    assert played.code == 0, played.output
-    played.require_exact()
-    for outcome in played.outcomes:
+    assert finished.code == 0, finished.output
+    finished.require_exact()
+    for outcome in finished.outcomes:
         assert outcome["stop_reason"] == "context_limit"
         assert outcome["reward"] == 0.0
-        *sampled, refused = played.lines_of(outcome)
+        *sampled, refused = finished.lines_of(outcome)
         assert sampled
         assert {line["status"] for line in sampled} == {200}
         assert (refused["status"], refused["ids"]) == (400, [])
@@ -43,26 +43,26 @@ async def test_a_tool_result_longer_than_the_context_ends_the_rollout_with_all_t
 
 async def test_a_turn_has_what_room_the_context_leaves_it(engine, tmp_path):
     """Prompt and `max_tokens` together are more than the context, the prompt alone is not. The model never ends."""
-    played = await play(
+    finished = await run_tasks(
         *(engine, QWEN, tmp_path, "--require-exact", "--max-tokens", MAX_MODEL_LEN - 100, "--max-agent-turns", 1),
         *("--enabled-toolsets", "terminal", "--extra-body", '{"ignore_eos": true}'),
     )
-    assert played.code == 0, played.output
-    played.require_exact()
-    (line,) = played.lines
+    assert finished.code == 0, finished.output
+    finished.require_exact()
+    (line,) = finished.lines
     assert len(line["prompt_ids"]) + len(line["ids"]) == MAX_MODEL_LEN
     assert line["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize("stop", ["</tool_call>", 'b"}}'])
 async def test_a_turn_that_a_stop_string_ends_goes_on_exactly(engine, tmp_path, stop):
-    played = await play(
+    finished = await run_tasks(
         *(engine, QWEN, tmp_path, *ALLOWED, "--group-size", 4, "--max-tokens", 200, "--max-agent-turns", 3),
         *("--extra-body", json.dumps({"stop": [stop], "structured_outputs": {"regex": QWEN.calls("echo [ab]{1,8}b")}})),
     )
-    assert played.code == 0, played.output
-    played.require_exact()
-    for outcome in played.outcomes:
+    assert finished.code == 0, finished.output
+    finished.require_exact()
+    for outcome in finished.outcomes:
         assert (outcome["turns"], len(outcome["samples"])) == (3, 1)
         assert (
             outcome["counters"]["tool_calls_executed_ok"] == 3
@@ -71,14 +71,14 @@ async def test_a_turn_that_a_stop_string_ends_goes_on_exactly(engine, tmp_path, 
 
 
 async def test_a_call_that_is_cut_at_max_tokens_is_not_executed(engine, tmp_path):
-    played = await play(
+    finished = await run_tasks(
         *(engine, QWEN, tmp_path, *drawn_from(QWEN.calls("echo [a-z]{300}")), *ALLOWED),
         *("--group-size", 4, "--max-tokens", 60, "--max-agent-turns", 3),
     )
-    assert played.code == 0, played.output
-    played.require_exact()
-    for outcome in played.outcomes:
-        assert {line["finish_reason"] for line in played.lines_of(outcome)} == {"length"}
+    assert finished.code == 0, finished.output
+    finished.require_exact()
+    for outcome in finished.outcomes:
+        assert {line["finish_reason"] for line in finished.lines_of(outcome)} == {"length"}
         assert outcome["counters"]["tool_calls_executed_ok"] == 0
         assert outcome["exactness"]["template_parity"] == 1.0
-        assert {len(line["ids"]) for line in played.lines_of(outcome)} == {60}
+        assert {len(line["ids"]) for line in finished.lines_of(outcome)} == {60}

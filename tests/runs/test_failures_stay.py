@@ -74,7 +74,7 @@ def test_innocent(): pass
 """
 
 
-def play(folder: Path, text: str, *arguments: str) -> tuple[dict[str, str], str]:
+def run_pytest(folder: Path, text: str, *arguments: str) -> tuple[dict[str, str], str]:
     """Run tests under the settings of the repository; returns the outcomes and all that was printed."""
     (folder / "tests").mkdir()
     for name in ("pyproject.toml", "conftest.py"):
@@ -89,25 +89,25 @@ def play(folder: Path, text: str, *arguments: str) -> tuple[dict[str, str], str]
 
 
 def test_a_leak_is_an_error_of_the_test_that_leaked(tmp_path: Path):
-    outcomes, said = play(tmp_path, LEAKS, "-rA")
+    outcomes, said = run_pytest(tmp_path, LEAKS, "-rA")
     assert outcomes == {"test_leaks": "ERROR", "test_innocent": "PASSED"}, said
     assert "nobody closed this" in said
 
 
 def test_what_the_traceback_of_a_failure_kept_alive_fails_no_other_test(tmp_path: Path):
-    outcomes, said = play(tmp_path, FAILS, "-rA")
+    outcomes, said = run_pytest(tmp_path, FAILS, "-rA")
     assert outcomes == {"test_fails": "FAILED", "test_innocent": "PASSED"}, said
 
 
 @pytest.mark.parametrize(("holds", "outcome"), [("False", "FAILED"), ("True", "ERROR")])
 def test_a_loop_that_cannot_be_closed_is_an_error_unless_the_test_has_failed(tmp_path: Path, holds: str, outcome: str):
-    outcomes, said = play(tmp_path, SPOILS_ITS_LOOP.replace("HOLDS", holds), "-rA")
+    outcomes, said = run_pytest(tmp_path, SPOILS_ITS_LOOP.replace("HOLDS", holds), "-rA")
     assert outcomes == {"test_spoils": outcome, "test_innocent": "PASSED"}, said
     assert ("1 error" in said) == (holds == "True")
 
 
 def test_the_class_of_a_failure_shares_its_loop_and_is_no_second_failure(tmp_path: Path):
-    outcomes, said = play(tmp_path, SPOILS_THE_LOOP_OF_ITS_CLASS, "-rA")
+    outcomes, said = run_pytest(tmp_path, SPOILS_THE_LOOP_OF_ITS_CLASS, "-rA")
     assert outcomes == {"test_spoils": "FAILED", "test_innocent": "PASSED"}, said
     assert "1 error" not in said
 
@@ -115,7 +115,7 @@ def test_the_class_of_a_failure_shares_its_loop_and_is_no_second_failure(tmp_pat
 @pytest.mark.parametrize("workers", [("-n", "1"), ("-n", "2"), ("-n", "2", "--dist", "loadgroup")], ids=" ".join)
 def test_a_test_that_hangs_is_named_with_its_stack_and_the_others_are_played(tmp_path: Path, workers: tuple[str, ...]):
     limits = ("--timeout", "4", "-o", "faulthandler_timeout=2")
-    outcomes, said = play(tmp_path, HANGS, "-rA", *workers, *limits)
+    outcomes, said = run_pytest(tmp_path, HANGS, "-rA", *workers, *limits)
     assert outcomes == {"test_hangs": "FAILED", "test_innocent": "PASSED"}, said
     assert said.count("node down") == 1
     assert re.search(r"in test_hangs", said), f"no stack of the test in {said}"

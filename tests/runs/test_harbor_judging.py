@@ -77,13 +77,13 @@ def check(tmp_path, monkeypatch):
     """Check a task with a container for each rollout, as its image's user or another: `await check(task)`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
-    async def play(task: Task, *, user: str | None = None, level: str = "container", **options) -> TaskCheck:
+    async def run_check(task: Task, *, user: str | None = None, level: str = "container", **options) -> TaskCheck:
         wanted = {"image": IMAGE, "pull": "never", "user": user, **options}
         backend = Ref(kind="backend", name="docker", options=wanted)
         async with Runtime(registry(), backend=backend, sandbox=SandboxSpec(isolation=level)) as runtime:
             return await check_task(task, runtime)
 
-    return play
+    return run_check
 
 
 @pytest.fixture

@@ -106,8 +106,8 @@ def write_task(folder: Path, toml: str, *, workdir: str = "/app", user: str = "r
 
 
 @pytest.fixture
-def play(hermes, tmp_path):
-    """Play the solutions of task folders with no option but the backend, and what a test adds: `play(FOLDER)`."""
+def run_task(hermes, tmp_path):
+    """Play the solutions of task folders with no option but the backend, and what a test adds: `run_task(FOLDER)`."""
 
     def run(tasks: Path, *more: str, env=None):
         model = () if "--model" in more else ("--model", "oracle", "--mistake-rate", "0")
@@ -129,9 +129,9 @@ def named_image():
     return name
 
 
-def test_a_folder_as_harbor_s_template_has_it_scores_full_with_its_solution(play, tmp_path):
+def test_a_folder_as_harbor_s_template_has_it_scores_full_with_its_solution(run_task, tmp_path):
     dockerfile = f"FROM {IMAGE}\nWORKDIR /app\n"
-    ended, (rollout,) = play(write_task(tmp_path / "task", TEMPLATE, dockerfile=dockerfile))
+    ended, (rollout,) = run_task(write_task(tmp_path / "task", TEMPLATE, dockerfile=dockerfile))
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
     place = rollout["provenance"]["sandbox"]
     assert place["limits"]["disk"].startswith("none: ")
@@ -147,7 +147,7 @@ WITHOUT_PYTHON = f"FROM {IMAGE}\nRUN rm -rf /usr/bin/python3* /usr/lib/python3*\
 @pytest.mark.parametrize(
     ("lines", "workdir", "user"), [("", "/app", "root"), ("USER agent\n", "/home/agent", "agent")], ids=["root", "user"]
 )
-def test_an_image_without_python_is_judged_like_any_other(play, tmp_path, lines, workdir, user):
+def test_an_image_without_python_is_judged_like_any_other(run_task, tmp_path, lines, workdir, user):
     text = f"{WITHOUT_PYTHON}RUN mkdir -p /solution && chown 1000 /solution\nWORKDIR {workdir}\n{lines}"
     folder = write_task(tmp_path / "task", TEMPLATE, workdir=workdir, user=user, dockerfile=text)
     solve = folder / "solution" / "solve.sh"
@@ -155,17 +155,17 @@ def test_an_image_without_python_is_judged_like_any_other(play, tmp_path, lines,
     test = folder / "tests" / "test.sh"
     home = "/root" if user == "root" else workdir
     test.write_text(test.read_text().replace("if ", f"if ! type python3 && [ $(cat {home}/made/by) = 1 ] && "))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
     assert rollout["provenance"]["sandbox"]["carried_python"]
     assert rollout["provenance"]["verification"]["access"] == "fresh"
 
 
-def test_a_folder_in_the_form_of_terminal_bench_scores_full_with_its_solution(play, tmp_path, named_image):
+def test_a_folder_in_the_form_of_terminal_bench_scores_full_with_its_solution(run_task, tmp_path, named_image):
     toml = TERMINAL_BENCH.format(image=named_image)
     for name in ("one", "two"):
         write_task(tmp_path / "tasks" / name, toml)
-    ended, rollouts = play(tmp_path / "tasks")
+    ended, rollouts = run_task(tmp_path / "tasks")
     assert (ended.returncode, [rollout["reward"] for rollout in rollouts]) == (0, [1.0, 1.0]), ended.stderr
     assert ended.stderr.count("disk is not limited as tasks wish") == 1
 
@@ -181,14 +181,14 @@ def test_tasks_check_needs_no_option_but_the_backend(hermes, tmp_path, named_ima
     ("more", "workdir", "user"),
     [("USER agent", "/home/agent", "agent"), ("USER 1000:1000", "/home/agent", "agent"), ("", "/", "root")],
 )
-def test_commands_are_the_image_s_user_s_in_its_directory_and_the_test_is_root(play, tmp_path, more, workdir, user):
+def test_commands_are_the_image_s_user_s_in_its_directory_and_the_test_is_root(run_task, tmp_path, more, workdir, user):
     text = f"FROM {IMAGE}\nRUN mkdir -p /solution && chown 1000 /solution\nWORKDIR {workdir}\n{more}\n"
     folder = write_task(tmp_path / "task", TEMPLATE, workdir=workdir, user=user, dockerfile=text)
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_what_the_model_s_user_may_not_look_into_stays_the_image_s(play, tmp_path):
+def test_what_the_model_s_user_may_not_look_into_stays_the_image_s(run_task, tmp_path):
     """Its judge is root in a container of its own, and compares all of both."""
     lines = [f"FROM {IMAGE}", "RUN mkdir -p /solution && chown 1000 /solution"]
     lines += ["RUN mkdir -p /srv/kept/in && echo kept >/srv/kept/in/f"]
@@ -200,11 +200,11 @@ def test_what_the_model_s_user_may_not_look_into_stays_the_image_s(play, tmp_pat
     looks = '[ "$(cat /srv/kept/in/f /root/f | tr "\n" " ")" = "kept secret " ] || exit\n'
     begins = f"#!/bin/bash\necho 0 >/logs/verifier/reward.txt\n{looks}"
     test.write_text(test.read_text().replace("#!/bin/bash\n", begins))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_work_below_a_folder_that_its_user_may_not_look_into_is_judged(play, tmp_path):
+def test_work_below_a_folder_that_its_user_may_not_look_into_is_judged(run_task, tmp_path):
     """A named path that this user cannot even reach is as the image has it."""
     lines = [f"FROM {IMAGE}", "RUN mkdir -p /root/work /srv/shut && chown 1000 /root/work && chmod 711 /root"]
     lines += ["RUN echo kept >/srv/shut/f && chmod 700 /srv/shut", "WORKDIR /root/work", "USER agent"]
@@ -213,11 +213,11 @@ def test_work_below_a_folder_that_its_user_may_not_look_into_is_judged(play, tmp
     (folder / "solution" / "solve.sh").write_text("echo 42 >answer.txt\n")
     test = folder / "tests" / "test.sh"
     test.write_text(test.read_text().replace("if ", "if [ -e /srv/shut/f ] && "))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_a_test_finds_the_programs_that_its_image_has_in_the_work_folder_and_at_home(play, tmp_path):
+def test_a_test_finds_the_programs_that_its_image_has_in_the_work_folder_and_at_home(run_task, tmp_path):
     """A model that is root may have written to both, but not in the container that is judged."""
     places = ["/app/.venv/bin", "/root/tools/bin"]
     made = [f"RUN mkdir -p {place} && ln -s /bin/true {place}/tool{n}" for n, place in enumerate(places)]
@@ -225,56 +225,56 @@ def test_a_test_finds_the_programs_that_its_image_has_in_the_work_folder_and_at_
     folder = write_task(tmp_path / "task", TEMPLATE, dockerfile="\n".join(lines))
     test = folder / "tests" / "test.sh"
     test.write_text(test.read_text().replace("if ", "if tool0 && tool1 && "))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_a_task_may_name_the_user_of_its_model(play, tmp_path):
+def test_a_task_may_name_the_user_of_its_model(run_task, tmp_path):
     text = f"FROM {IMAGE}\nRUN mkdir -p /solution && chown 1000 /solution\nWORKDIR /home/agent\n"
     toml = TEMPLATE.replace("[agent]", '[agent]\nuser = "agent"')
     folder = write_task(tmp_path / "task", toml, workdir="/home/agent", user="agent", dockerfile=text)
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
 @pytest.mark.parametrize("user", ['"agent"', "1000"])
-def test_a_task_may_name_the_user_of_its_test(play, tmp_path, user):
+def test_a_task_may_name_the_user_of_its_test(run_task, tmp_path, user):
     """What lies in that user's own home may be the model's work, and is not to be what the test starts with."""
     toml = TEMPLATE.replace("[verifier]", f"[verifier]\nuser = {user}")
     folder = write_task(tmp_path / "task", toml, dockerfile=f"FROM {IMAGE}\nWORKDIR /app\n")
     test = folder / "tests" / "test.sh"
     asks = '[ "$(id -u) $(id -g)" = "1000 1000" ] && [ "$HOME" != /home/agent ] && touch ~/x'
     test.write_text(test.read_text().replace('[ "$(id -u)" = 0 ]', asks))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_a_solution_can_be_played_by_who_may_not_write_to_the_root(play, tmp_path):
+def test_a_solution_can_be_played_by_who_may_not_write_to_the_root(run_task, tmp_path):
     text = f"FROM {IMAGE}\nWORKDIR /home/agent\nUSER agent\n"
     folder = write_task(tmp_path / "task", TEMPLATE, workdir="/home/agent", user="agent", dockerfile=text)
     solve = folder / "solution" / "solve.sh"
     solve.write_text(solve.read_text().replace("/solution/proof", "/tmp/proof"))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_the_option_user_stands_above_what_the_task_and_its_image_say(play, tmp_path):
+def test_the_option_user_stands_above_what_the_task_and_its_image_say(run_task, tmp_path):
     text = f"FROM {IMAGE}\nRUN mkdir -p /solution && chmod 777 /solution\nWORKDIR /tmp\n"
     toml = TEMPLATE.replace("[agent]", '[agent]\nuser = "root"')
     folder = write_task(tmp_path / "task", toml, workdir="/tmp", dockerfile=text)
-    _, (rollout,) = play(folder, "--backend-options", '{"user": "65534:65534"}')
+    _, (rollout,) = run_task(folder, "--backend-options", '{"user": "65534:65534"}')
     assert (rollout["reward"], rollout["provenance"]["sandbox"]["uid"]) == (None, 65534)
 
 
-def test_a_limit_that_the_run_itself_asks_for_is_refused_where_it_cannot_be_enforced(play, tmp_path):
+def test_a_limit_that_the_run_itself_asks_for_is_refused_where_it_cannot_be_enforced(run_task, tmp_path):
     folder = write_task(tmp_path / "task", TEMPLATE, dockerfile=f"FROM {IMAGE}\nWORKDIR /app\n")
     (tmp_path / "run.yaml").write_text("sandbox:\n  disk_mb: 4096\n")
-    ended, rollouts = play(folder, "--config", "run.yaml")
+    ended, rollouts = run_task(folder, "--config", "run.yaml")
     assert (ended.returncode != 0, rollouts) == (True, [])
     assert "got 4096 MB of disk and 2048 MB of memory" in ended.stderr
 
 
-def test_a_worker_of_ray_wants_no_image_that_no_task_wants(play, tmp_path, named_image):
+def test_a_worker_of_ray_wants_no_image_that_no_task_wants(run_task, tmp_path, named_image):
     """It is not told the tasks where the model is a server's."""
     pytest.importorskip("ray", reason="install hermes-backend-ray")
     folder = write_task(tmp_path / "task", TERMINAL_BENCH.format(image=named_image))
@@ -291,19 +291,19 @@ def test_a_worker_of_ray_wants_no_image_that_no_task_wants(play, tmp_path, named
     # The names of Ray's sockets would be too long below the test's own folder.
     with server(answer) as (url, _), tempfile.TemporaryDirectory(prefix="ray-") as short:
         model = ("--model", url, "--model-name", "m", "--engine", "ray", "--engine-options", options)
-        ended, found = play(folder, *model, env={"TMPDIR": short})
+        ended, found = run_task(folder, *model, env={"TMPDIR": short})
     assert ended.returncode == 0, ended.stderr
     (rollout,) = found
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_the_default_image_is_wanted_where_a_task_brings_none(play, tmp_path):
+def test_the_default_image_is_wanted_where_a_task_brings_none(run_task, tmp_path):
     write_task(tmp_path / "tasks" / "one", TEMPLATE, dockerfile=f"FROM {IMAGE}\nWORKDIR /app\n")
     (tmp_path / "bare.jsonl").write_text(
         json.dumps({"id": "bare", "prompt": "Go.", "verifier": {"name": "script", "options": {"script": "true"}}})
     )
     options = json.dumps({"image": "hermes-there-is-none:1", "pull": "never"})
-    ended, _ = play(tmp_path / "bare.jsonl", "--backend-options", options)
+    ended, _ = run_task(tmp_path / "bare.jsonl", "--backend-options", options)
     assert ended.returncode != 0
     assert "hermes-there-is-none:1" in ended.stderr
 
@@ -312,7 +312,7 @@ HOME = "/home/agent"
 AT_HOME = f"FROM {IMAGE}\nWORKDIR {HOME}\nUSER agent\n"
 
 
-def test_work_that_is_its_users_alone_is_that_users_where_it_is_judged(play, tmp_path):
+def test_work_that_is_its_users_alone_is_that_users_where_it_is_judged(run_task, tmp_path):
     toml = TEMPLATE.replace("[verifier]", '[verifier]\nuser = "agent"')
     folder = write_task(tmp_path / "task", toml, workdir=HOME, dockerfile=AT_HOME)
     solution = "cd ~ && mkdir -p build && echo 42 >answer.txt && chmod 600 answer.txt"
@@ -320,26 +320,26 @@ def test_work_that_is_its_users_alone_is_that_users_where_it_is_judged(play, tmp
     judged = f'[ "$(cat {HOME}/answer.txt)" = 42 ] && touch {HOME}/build/x'
     lines = [f"if {judged}; then r=1; else r=0; fi", "echo $r >/logs/verifier/reward.txt"]
     (folder / "tests" / "test.sh").write_text("\n".join([*lines, ""]))
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_what_a_model_has_shut_is_judged_as_it_is_behind_that(play, tmp_path):
+def test_what_a_model_has_shut_is_judged_as_it_is_behind_that(run_task, tmp_path):
     """The image's own folder was judged in its place, and what was broken in it was not seen."""
     text = AT_HOME.replace("USER", "RUN mkdir proj && echo whole >proj/conf && chown -R agent proj\nUSER")
     folder = write_task(tmp_path / "task", TEMPLATE, workdir=HOME, dockerfile=text)
     (folder / "solution" / "solve.sh").write_text("cd ~ && echo broken >proj/conf && chmod 0 proj\n")
     lines = [f"grep -q whole {HOME}/proj/conf && r=1 || r=0", "echo $r >/logs/verifier/reward.txt", ""]
     (folder / "tests" / "test.sh").write_text("\n".join(lines))
-    _, (rollout,) = play(folder)
+    _, (rollout,) = run_task(folder)
     assert (rollout["reward"], rollout["reward_status"]) == (0.0, "ok")
 
 
-def test_a_user_of_the_test_need_not_have_an_account(play, tmp_path):
+def test_a_user_of_the_test_need_not_have_an_account(run_task, tmp_path):
     toml = TEMPLATE.replace("[verifier]", "[verifier]\nuser = 12345")
     folder = write_task(tmp_path / "task", toml, dockerfile=f"FROM {IMAGE}\nWORKDIR /app\n")
     lines = ['[ "$(id -u) $(id -g)" = "12345 12345" ] && r=1 || r=0', "echo $r >/logs/verifier/reward.txt", ""]
     (folder / "tests" / "test.sh").write_text("\n".join(lines))
     (folder / "tests" / "test.sh").chmod(0o600)
-    ended, (rollout,) = play(folder)
+    ended, (rollout,) = run_task(folder)
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])

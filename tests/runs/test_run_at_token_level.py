@@ -59,7 +59,7 @@ async def run_cli(*arguments: object) -> tuple[int, str]:
     return process.returncode or 0, output.decode()
 
 
-def play(server: TokenServer, folder: Path, tmp_path: Path, *more: object):
+def run_tasks(server: TokenServer, folder: Path, tmp_path: Path, *more: object):
     tmp_path.mkdir(exist_ok=True)
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps(TASK) + "\n", encoding="utf-8")
@@ -77,7 +77,7 @@ def outcomes(tmp_path: Path) -> list[dict]:
 async def test_a_run_is_exact_by_the_servers_own_log(tokenizer_folder, tmp_path, protocol):
     log = tmp_path / "wire.jsonl"
     async with serving_tokens(TokenServer(protocol, Solver(tokenizer_folder), log=log)) as server:
-        code, output = await play(server, tokenizer_folder, tmp_path, "--require-exact")
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path, "--require-exact")
         assert code == 0, output
         for outcome in outcomes(tmp_path):
             assert (outcome["reward"], outcome["stop_reason"], outcome["turns"]) == (1.0, "final_answer", 2)
@@ -107,7 +107,7 @@ async def test_a_run_is_exact_by_the_servers_own_log(tokenizer_folder, tmp_path,
 
 async def test_the_parser_is_found_by_the_chat_template(tokenizer_folder, tmp_path):
     async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder))) as server:
-        code, output = await play(server, tokenizer_folder, tmp_path)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path)
         assert code == 0, output
         assert outcomes(tmp_path)[0]["counters"]["tool_calls_executed_ok"] == 1
 
@@ -119,7 +119,7 @@ WITHOUT_TOOLS = TEMPLATE.partition("{% endif %}\n")[2]
 async def test_tools_that_the_template_does_not_list_are_declared_by_the_runs_parser(tmp_path):
     folder = chatml_folder(tmp_path / "tokenizer", template=WITHOUT_TOOLS)
     async with serving_tokens(TokenServer("vllm", Solver(folder))) as server:
-        code, output = await play(server, folder, tmp_path, "--require-exact")
+        code, output = await run_tasks(server, folder, tmp_path, "--require-exact")
         assert code == 0, output
         for outcome in outcomes(tmp_path):
             assert (outcome["reward"], outcome["turns"]) == (1.0, 2)
@@ -140,8 +140,8 @@ async def test_tools_that_the_template_does_not_list_are_declared_by_the_runs_pa
 async def test_tokens_of_a_failed_rollout_are_counted_with_their_cause(tokenizer_folder, tmp_path):
     log = tmp_path / "wire.jsonl"
     async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder), log=log)) as server:
-        server.plays(Fault.none(), Fault.none(), Fault.named("short_logprobs"))
-        code, output = await play(server, tokenizer_folder, tmp_path, "--max-concurrent", 1)
+        server.set_faults(Fault.none(), Fault.none(), Fault.named("short_logprobs"))
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path, "--max-concurrent", 1)
         assert code == 1, output
         assert "model_error" in output
         code, output = await run_cli("exactness", tmp_path / "out", "--log", log)
@@ -152,7 +152,7 @@ async def test_tokens_of_a_failed_rollout_are_counted_with_their_cause(tokenizer
 async def test_a_tampered_sample_is_found_by_the_log(tokenizer_folder, tmp_path):
     log = tmp_path / "wire.jsonl"
     async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder), log=log)) as server:
-        await play(server, tokenizer_folder, tmp_path)
+        await run_tasks(server, tokenizer_folder, tmp_path)
     lines = outcomes(tmp_path)
     masks = lines[0]["samples"][0]["masks"]
     place = next(at for at, mask in enumerate(masks) if mask >= 0)
@@ -166,8 +166,8 @@ async def test_a_tampered_sample_is_found_by_the_log(tokenizer_folder, tmp_path)
 
 async def test_a_server_without_logprobs_is_refused_and_named(tokenizer_folder, tmp_path):
     async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder))) as server:
-        server.plays(*[Fault.named("no_logprobs")] * 20)
-        code, output = await play(server, tokenizer_folder, tmp_path)
+        server.set_faults(*[Fault.named("no_logprobs")] * 20)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path)
         assert code != 0
         assert "a logprob for each of" in output
         assert "check what rewrites requests" in " ".join(output.split())
@@ -179,7 +179,7 @@ async def test_a_server_without_logprobs_is_refused_and_named(tokenizer_folder, 
 async def test_a_server_that_never_sends_logprobs_stops_the_run_before_a_sandbox_is_started(tokenizer_folder, tmp_path):
     async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder))) as server:
         server.check_fault = Fault.named("no_logprobs")
-        code, output = await play(server, tokenizer_folder, tmp_path)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path)
         assert code != 0
         assert "expected a logprob for each of 1 tokens" in " ".join(output.split())
         assert "Traceback" not in output
@@ -202,7 +202,7 @@ async def test_a_server_that_never_sends_logprobs_stops_the_run_before_a_sandbox
 async def test_a_tokenizer_that_cannot_be_vouched_for_stops_the_run_at_once(tmp_path, template, words):
     folder = chatml_folder(tmp_path / "tokenizer", template=template)
     async with serving_tokens(TokenServer("vllm", Solver(folder))) as server:
-        code, output = await play(server, folder, tmp_path, "--parser", "hermes")
+        code, output = await run_tasks(server, folder, tmp_path, "--parser", "hermes")
         assert code == 2, output
         assert words in " ".join(output.split())
         assert "Traceback" not in output
@@ -233,12 +233,12 @@ async def test_stop_tokens_that_the_template_does_not_write_are_told_before_the_
     folder = chatml_folder(tmp_path / "tokenizer", template=template, stops=["<|im_end|>"])
     told = "expected turns to stop at '<|endoftext|>'"
     async with serving_tokens(TokenServer("vllm", Solver(folder))) as server:
-        code, output = await play(server, folder, tmp_path, "--no-allow-branches")
+        code, output = await run_tasks(server, folder, tmp_path, "--no-allow-branches")
         assert code == 2, output
         assert told in " ".join(output.split())
         assert "eos_token_id in generation_config.json" in " ".join(output.split())
         assert server.lines == []
-        code, output = await play(server, folder, tmp_path)
+        code, output = await run_tasks(server, folder, tmp_path)
         assert code == 0, output
         assert output.count("expected turns to stop at") == 1
         assert output.index("expected turns to stop at") < output.index("2/2 done")
@@ -249,7 +249,7 @@ async def test_a_run_stops_where_its_parser_says_that_turns_end_although_the_gen
     folder = chatml_folder(tmp_path / "tokenizer", stops=["<|endoftext|>"])
     (close,) = ChatTokenizer.load(folder).encode_scaffold("<|im_end|>")
     async with serving_tokens(TokenServer("vllm", Solver(folder))) as server:
-        code, output = await play(server, folder, tmp_path, "--no-allow-branches", "--require-exact")
+        code, output = await run_tasks(server, folder, tmp_path, "--no-allow-branches", "--require-exact")
         assert code == 0, output
         assert "expected turns to stop" not in output
     assert {tuple(line["sampling"]["stop_token_ids"]) for line in server.lines} == {(close,)}
@@ -258,12 +258,12 @@ async def test_a_run_stops_where_its_parser_says_that_turns_end_although_the_gen
 async def test_a_run_that_must_be_exact_is_not_accepted_when_it_is_started_again(tokenizer_folder, tmp_path):
     async with serving_tokens(TokenServer("vllm", Ender(tokenizer_folder))) as server:
         for _ in range(3):
-            code, output = await play(server, tokenizer_folder, tmp_path, "--require-exact", "--max-concurrent", 1)
+            code, output = await run_tasks(server, tokenizer_folder, tmp_path, "--require-exact", "--max-concurrent", 1)
             assert code == 1, output
             assert "exact samples were wanted; prefix_exact_share is 0" in output
             assert "Traceback" not in output
         assert len(outcomes(tmp_path)) == 2
-        code, output = await play(server, tokenizer_folder, tmp_path)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path)
         assert code == 0, output
         assert "breaks: junction 2" in output
 
@@ -271,7 +271,7 @@ async def test_a_run_that_must_be_exact_is_not_accepted_when_it_is_started_again
 async def test_a_log_of_another_run_is_not_taken_for_this_ones(tokenizer_folder, tmp_path):
     log = tmp_path / "wire.jsonl"
     async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder), log=log)) as server:
-        await play(server, tokenizer_folder, tmp_path)
+        await run_tasks(server, tokenizer_folder, tmp_path)
     (tmp_path / "out" / "rollouts.jsonl").write_text("", encoding="utf-8")
     code, output = await run_cli("exactness", tmp_path / "out", "--log", log)
     assert code == 1
@@ -291,18 +291,18 @@ async def test_a_constrained_run_is_refused_as_exact_unless_that_is_allowed(toke
     mask, log = MASKS[protocol], tmp_path / "wire.jsonl"
     constrained = ("--extra-body", json.dumps(mask), "--max-concurrent", 1)
     async with serving_tokens(TokenServer(protocol, Solver(tokenizer_folder), log=log)) as server:
-        code, output = await play(server, tokenizer_folder, tmp_path / "refused", "--require-exact", *constrained)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path / "refused", "--require-exact", *constrained)
         words = " ".join(output.split())
         assert code == 1, output
         assert "exact samples were wanted; turn 0:" in words
         assert f"sampled tokens under {next(iter(mask))}" in words
         assert "--allow-constrained" in words
         allowed = ("--require-exact", "--allow-constrained", *constrained)
-        code, output = await play(server, tokenizer_folder, tmp_path / "refused", *allowed)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path / "refused", *allowed)
         assert code == 0, output  # the same run goes on
         (tmp_path / "wire.jsonl").unlink()
         more = ("--require-exact", "--allow-constrained", *constrained)
-        code, output = await play(server, tokenizer_folder, tmp_path, *more)
+        code, output = await run_tasks(server, tokenizer_folder, tmp_path, *more)
         assert code == 0, output
     found = outcomes(tmp_path)
     sampled = sum(outcome["exactness"]["counts"]["sampled"] for outcome in found)

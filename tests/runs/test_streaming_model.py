@@ -31,27 +31,27 @@ TEXT = [{"content": "do"}, {"content": "ne"}]
 
 
 @pytest.fixture
-def play(hermes, tasks, small_task, rollouts):
+def run_answers(hermes, tasks, small_task, rollouts):
     """Play the task against a server that streams the answers in turn; returns its line and the requests it made."""
 
-    def _play(*answers):
+    def _run_answers(*answers):
         with server(lambda count: [REFUSAL, *answers][count - 1]) as (url, seen):
             command = ("run", tasks(small_task("one")), "--model", url, "--model-name", "m", "--out", "out")
             hermes(*command, "--max-attempts", "1", "--model-retries", "0")
         return rollouts()[0], seen
 
-    return _play
+    return _run_answers
 
 
-def test_a_server_that_only_streams_is_played_like_any_other(play):
-    outcome, seen = play(stream(*CALL, finish="tool_calls"), stream(*TEXT, finish="stop"))
+def test_a_server_that_only_streams_is_played_like_any_other(run_answers):
+    outcome, seen = run_answers(stream(*CALL, finish="tool_calls"), stream(*TEXT, finish="stop"))
     assert (outcome["stop_reason"], outcome["reward"], outcome["final_response"]) == ("final_answer", 1.0, "done")
     assert (outcome["turns"], outcome["counters"]["completion_tokens"]) == (2, 10)
     assert [request.get("stream") for request in seen] == [None, True, True]
 
 
 @pytest.mark.parametrize("deltas", [CALL, CALL[:9], TEXT, []], ids=["call", "half a call", "text", "nothing"])
-def test_a_stream_that_is_cut_is_never_judged(play, deltas):
-    outcome, seen = play(stream(*CALL, finish="tool_calls"), stream(*deltas))
+def test_a_stream_that_is_cut_is_never_judged(run_answers, deltas):
+    outcome, seen = run_answers(stream(*CALL, finish="tool_calls"), stream(*deltas))
     assert (outcome["stop_reason"], outcome["reward"], outcome["disposition"]) == ("model_error", None, "drop")
     assert (outcome["failure"]["type"], len(seen)) == ("ModelServerError", 3)

@@ -23,7 +23,7 @@ def test_steady():
 """
 
 
-def _play(root: Path, source: str, *options: str) -> int:
+def _run_pytest(root: Path, source: str, *options: str) -> int:
     (root / "test_some.py").write_text(source, encoding="utf-8")
     (root / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "--rootdir", str(root), *options]
@@ -38,17 +38,17 @@ def _second_look(root: Path) -> tuple[int, list[str]]:
 
 
 def test_what_failed_once_is_named_and_only_it_is_run_again(tmp_path: Path):
-    assert _play(tmp_path, UNSTEADY) == 1
+    assert _run_pytest(tmp_path, UNSTEADY) == 1
     assert _second_look(tmp_path) == (0, ["test_some.py::test_unsteady"])
-    assert _play(tmp_path, UNSTEADY, "--last-failed", "--last-failed-no-failures=none") == 0
+    assert _run_pytest(tmp_path, UNSTEADY, "--last-failed", "--last-failed-no-failures=none") == 0
     assert _second_look(tmp_path)[0] == 1, "nothing is left to look at"
 
 
 def test_what_fails_again_stays_failed(tmp_path: Path):
     broken = "def test_broken():\n    raise AssertionError\n"
-    assert _play(tmp_path, broken) == 1
+    assert _run_pytest(tmp_path, broken) == 1
     assert _second_look(tmp_path)[0] == 0
-    assert _play(tmp_path, broken, "--last-failed", "--last-failed-no-failures=none") == 1
+    assert _run_pytest(tmp_path, broken, "--last-failed", "--last-failed-no-failures=none") == 1
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_what_fails_again_stays_failed(tmp_path: Path):
     ],
 )
 def test_no_second_look_is_taken_where(source: str, tmp_path: Path):
-    _play(tmp_path, source)
+    _run_pytest(tmp_path, source)
     assert _second_look(tmp_path)[0] == 1

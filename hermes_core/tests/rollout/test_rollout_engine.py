@@ -33,12 +33,12 @@ async def runtime(registry):
         yield runtime
 
 
-async def play(runtime, model, **fields):
+async def run_script(runtime, model, **fields):
     return await run_rollout(spec_for(runtime.registry, **fields), runtime, model)
 
 
 async def test_a_final_answer_ends_the_rollout_and_is_scored(runtime):
-    outcome = await play(runtime, Script(calls(call("noop")), says("done")), verifier="half")
+    outcome = await run_script(runtime, Script(calls(call("noop")), says("done")), verifier="half")
     assert (outcome.stop_reason, outcome.reward_status) == (StopReason.FINAL_ANSWER, RewardStatus.OK)
     assert (outcome.reward, outcome.reward_parts, outcome.turns) == (0.5, {"a": 1.0, "b": 0.0}, 2)
     assert [message["role"] for message in outcome.messages] == ["user", "assistant", "tool", "assistant"]
@@ -46,7 +46,7 @@ async def test_a_final_answer_ends_the_rollout_and_is_scored(runtime):
 
 
 async def test_the_record_keeps_usage_and_splits_the_time(runtime):
-    outcome = await play(runtime, Script(calls(call("noop"), tokens=7), says("done")), verifier="half")
+    outcome = await run_script(runtime, Script(calls(call("noop"), tokens=7), says("done")), verifier="half")
     assert outcome.counters["completion_tokens"] == 7
     timings = outcome.timings
     parts = timings.model + timings.tool + timings.sandbox_start + timings.verifier + timings.framework
@@ -75,51 +75,51 @@ async def test_an_agent_that_asks_the_model_by_itself_reports_turns_by_counting_
 
 async def test_a_tool_that_raises_runs_once_and_is_answered_to_the_model(runtime):
     """Predecessor 2.1 #3: a tool that raised RuntimeError was executed twice."""
-    outcome = await play(runtime, Script(calls(call("boom")), says("done")))
+    outcome = await run_script(runtime, Script(calls(call("boom")), says("done")))
     assert outcome.messages[2]["content"] == '{"error":"Tool execution failed: RuntimeError: boom number 1"}'
     assert [(e.tool_name, e.error) for e in outcome.tool_errors] == [("boom", "RuntimeError: boom number 1")]
 
 
 async def test_an_unknown_tool_is_answered_with_what_there_is(runtime):
-    outcome = await play(runtime, Script(calls(call("nop")), says("done")))
+    outcome = await run_script(runtime, Script(calls(call("nop")), says("done")))
     assert "noop" in outcome.messages[2]["content"]
     assert outcome.counters["unknown_tools"] == 1
     assert outcome.stop_reason is StopReason.FINAL_ANSWER
 
 
 async def test_arguments_that_are_not_json_are_answered_and_counted(runtime):
-    outcome = await play(runtime, Script(calls(call("sync_square", '{"n": ')), says("done")))
+    outcome = await run_script(runtime, Script(calls(call("sync_square", '{"n": ')), says("done")))
     assert "Invalid JSON" in outcome.messages[2]["content"]
     assert outcome.counters["invalid_arguments"] == 1
 
 
 async def test_arguments_are_coerced_by_the_schema(runtime):
-    outcome = await play(runtime, Script(calls(call("sync_square", '{"n": "12"}')), says("done")))
+    outcome = await run_script(runtime, Script(calls(call("sync_square", '{"n": "12"}')), says("done")))
     assert outcome.messages[2]["content"] == "144"
 
 
 async def test_a_tool_that_returns_something_else_is_an_error_for_the_model(runtime):
-    outcome = await play(runtime, Script(calls(call("not_a_result")), says("done")))
+    outcome = await run_script(runtime, Script(calls(call("not_a_result")), says("done")))
     assert "expected ToolResult" in outcome.messages[2]["content"]
 
 
 async def test_parallel_safe_calls_of_one_turn_run_at_the_same_time(runtime):
     """Predecessor 2.1 #14: calls of a turn ran one after the other."""
     pair = calls(call("rendezvous", call_id="a"), call("rendezvous", call_id="b"))
-    outcome = await play(runtime, Script(pair, says("done")))
+    outcome = await run_script(runtime, Script(pair, says("done")))
     assert [m["content"] for m in outcome.messages if m["role"] == "tool"] == ["met", "met"]
 
 
 async def test_other_calls_run_in_order_and_answers_keep_the_order_of_the_calls(runtime):
     turn = calls(call("count", call_id="1"), call("noop", call_id="2"), call("count", call_id="3"))
-    outcome = await play(runtime, Script(turn, says("done")))
+    outcome = await run_script(runtime, Script(turn, says("done")))
     answers = [(m["tool_call_id"], m["content"]) for m in outcome.messages if m["role"] == "tool"]
     assert answers == [("1", "1"), ("2", "{}"), ("3", "2")]
 
 
 async def test_a_lost_sandbox_ends_the_rollout_and_stops_the_other_calls(runtime):
     turn = calls(call("hang"), call("lost"))
-    outcome = await play(runtime, Script(turn), verifier="half")
+    outcome = await run_script(runtime, Script(turn), verifier="half")
     assert outcome.stop_reason is StopReason.TOOL_BACKEND_ERROR
     assert outcome.failure.blame == "backend"
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.SKIPPED)
@@ -127,7 +127,7 @@ async def test_a_lost_sandbox_ends_the_rollout_and_stops_the_other_calls(runtime
 
 async def test_an_infrastructure_failure_is_never_a_reward_of_zero(runtime):
     """Predecessor 2.1 #8: API failures ended as reward 0.0."""
-    outcome = await play(runtime, Script(calls(call("noop")), ModelServerError("502")), verifier="half")
+    outcome = await run_script(runtime, Script(calls(call("noop")), ModelServerError("502")), verifier="half")
     assert outcome.stop_reason is StopReason.MODEL_ERROR
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.SKIPPED)
 
@@ -135,20 +135,20 @@ async def test_an_infrastructure_failure_is_never_a_reward_of_zero(runtime):
 @pytest.mark.parametrize("turns", [0, 1])
 async def test_a_context_overflow_is_judged_at_the_first_model_call_too(runtime, turns):
     replies = [*[calls(call("noop"))] * turns, ContextOverflowError("too long")]
-    outcome = await play(runtime, Script(*replies), verifier="half")
+    outcome = await run_script(runtime, Script(*replies), verifier="half")
     assert (outcome.stop_reason, outcome.turns, outcome.reward) == (StopReason.CONTEXT_LIMIT, turns, 0.5)
     assert outcome.failure.type == "ContextOverflowError"
 
 
 async def test_an_error_that_would_hit_every_rollout_is_raised(runtime):
     with pytest.raises(ModelAuthError):
-        await play(runtime, Script(ModelAuthError("401")))
+        await run_script(runtime, Script(ModelAuthError("401")))
 
 
 @pytest.mark.parametrize("verifier", ["nan", "outside", "raising"])
 async def test_a_verifier_that_fails_gives_no_reward(runtime, verifier):
     """Predecessor 2.1 #8: a reward exception became 0.0."""
-    outcome = await play(runtime, Script(says("done")), verifier=verifier)
+    outcome = await run_script(runtime, Script(says("done")), verifier=verifier)
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert outcome.reward_failure.blame == "verifier"
 
@@ -156,7 +156,7 @@ async def test_a_verifier_that_fails_gives_no_reward(runtime, verifier):
 @pytest.mark.parametrize(("verifier", "said"), [("Raising", "KeyError: 'surprise'"), ("Exiting", "SystemExit: 0")])
 async def test_the_record_says_where_a_verifier_has_raised(runtime, verifier, said):
     """Its author had the error's text, and no way to the place."""
-    outcome = await play(runtime, Script(says("done")), verifier=verifier.lower())
+    outcome = await run_script(runtime, Script(says("done")), verifier=verifier.lower())
     source = Path(sys.modules["rollout_components"].__file__)
     raising = source.read_text().splitlines().index(f"class {verifier}:") + 3
     told = f"verifier {verifier.lower()!r} raised {said} ({source}, line {raising})"
@@ -165,14 +165,14 @@ async def test_the_record_says_where_a_verifier_has_raised(runtime, verifier, sa
 
 @pytest.mark.parametrize("tool", ["exits", "sync_exits", "cancels"])
 async def test_a_tool_that_raises_what_would_end_the_run_ends_only_its_call(runtime, tool):
-    outcome = await play(runtime, Script(calls(call(tool)), says("done")))
+    outcome = await run_script(runtime, Script(calls(call(tool)), says("done")))
     assert outcome.stop_reason is StopReason.FINAL_ANSWER
     assert outcome.tool_errors[0].error.startswith(("SystemExit", "CancelledError"))
 
 
 @pytest.mark.parametrize("verifier", ["exiting", "cancelling", "odd_detail", "odd_parts", "huge", "asks_in_vain"])
 async def test_a_verifier_that_misbehaves_costs_its_own_reward_and_nothing_else(runtime, verifier):
-    outcome = await play(runtime, Script(says("done")), verifier=verifier)
+    outcome = await run_script(runtime, Script(says("done")), verifier=verifier)
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert outcome.reward_failure.blame == "verifier"
     json.dumps(outcome.to_json())
@@ -181,7 +181,7 @@ async def test_a_verifier_that_misbehaves_costs_its_own_reward_and_nothing_else(
 async def test_rollouts_of_one_task_do_not_share_its_metadata(runtime):
     metadata = {}
     rewards = [
-        (await play(runtime, Script(says("done")), verifier="counts_in_metadata", metadata=metadata)).reward
+        (await run_script(runtime, Script(says("done")), verifier="counts_in_metadata", metadata=metadata)).reward
         for _ in range(3)
     ]
     assert rewards == [1.0, 1.0, 1.0]
@@ -191,7 +191,7 @@ async def test_a_tool_call_that_was_abandoned_cannot_reach_the_judged_sandbox(ru
     async def attempt(seconds):
         for event in (BEGUN, WRITER, WRITTEN):
             event.clear()
-        outcome = await play(
+        outcome = await run_script(
             runtime,
             Script(calls(call("late_writer"))),
             tools=("testing_shell",),
@@ -207,28 +207,28 @@ async def test_a_tool_call_that_was_abandoned_cannot_reach_the_judged_sandbox(ru
 
 async def test_a_verifier_that_hangs_is_stopped_at_its_limit(registry):
     async with Runtime(registry, verifier_timeout=0.05) as runtime:
-        outcome = await play(runtime, Script(says("done")), verifier="hanging")
+        outcome = await run_script(runtime, Script(says("done")), verifier="hanging")
     assert outcome.reward_status is RewardStatus.ERROR
     assert "verifier_timeout" in outcome.reward_failure.message
 
 
 async def test_a_synchronous_verifier_runs_in_a_worker_thread(runtime):
-    outcome = await play(runtime, Script(says("done")), verifier="sync_says_done")
+    outcome = await run_script(runtime, Script(says("done")), verifier="sync_says_done")
     assert outcome.reward == 1.0
 
 
 async def test_a_verifier_cannot_change_the_record(runtime):
-    outcome = await play(runtime, Script(says("done")), verifier="mutating")
+    outcome = await run_script(runtime, Script(says("done")), verifier="mutating")
     assert outcome.messages[-1]["content"] == "done"
 
 
 async def test_a_verifier_can_ask_another_by_name(runtime):
-    outcome = await play(runtime, Script(says("done")), verifier="twice")
+    outcome = await run_script(runtime, Script(says("done")), verifier="twice")
     assert (outcome.reward, outcome.reward_parts) == (1.0, {"half": 0.5})
 
 
 async def test_a_verifier_that_wants_a_sandbox_nobody_offers_is_an_error_not_a_zero(runtime):
-    outcome = await play(runtime, Script(says("done")), verifier="frozen")
+    outcome = await run_script(runtime, Script(says("done")), verifier="frozen")
     assert outcome.reward_status is RewardStatus.ERROR
     assert "cannot make its workspace read-only" in outcome.reward_failure.message
 
@@ -242,31 +242,31 @@ async def test_a_verifier_that_wants_a_sandbox_nobody_offers_is_an_error_not_a_z
     ],
 )
 async def test_each_limit_ends_the_rollout_with_its_own_reason(runtime, limits, reason):
-    outcome = await play(runtime, Script(*[calls(call("noop"))] * 5), limits=limits, verifier="half")
+    outcome = await run_script(runtime, Script(*[calls(call("noop"))] * 5), limits=limits, verifier="half")
     assert (outcome.stop_reason, outcome.reward, outcome.turns <= 3) == (reason, 0.5, True)
 
 
 async def test_an_answer_cut_at_the_token_limit_is_no_final_answer(runtime):
-    outcome = await play(runtime, Script(says("I thin", finish_reason="length")))
+    outcome = await run_script(runtime, Script(says("I thin", finish_reason="length")))
     assert outcome.stop_reason is StopReason.TOKEN_LIMIT
 
 
 async def test_the_time_limit_stops_a_hanging_tool_and_the_rollout_is_judged(runtime):
     """Predecessor 2.1 #5: the limit did not limit."""
     limits = RolloutLimits(time_limit=0.1)
-    outcome = await play(runtime, Script(calls(call("hang"))), limits=limits, verifier="half")
+    outcome = await run_script(runtime, Script(calls(call("hang"))), limits=limits, verifier="half")
     assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, 0.5)
 
 
 async def test_a_model_that_gave_no_reply_in_the_time_limit_is_not_judged(runtime):
     limits = RolloutLimits(time_limit=0.1)
-    outcome = await play(runtime, Script(asyncio.Event().wait), limits=limits, verifier="half")
+    outcome = await run_script(runtime, Script(asyncio.Event().wait), limits=limits, verifier="half")
     assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, None)
 
 
 async def test_the_time_limit_stops_waiting_for_a_synchronous_tool(runtime):
     limits = RolloutLimits(time_limit=0.1)
-    outcome = await play(runtime, Script(calls(call("sync_hang"))), limits=limits)
+    outcome = await run_script(runtime, Script(calls(call("sync_hang"))), limits=limits)
     assert outcome.stop_reason is StopReason.TIME_LIMIT
     assert runtime.workers.abandoned == 1
 
@@ -278,7 +278,7 @@ async def test_a_cancelled_rollout_passes_the_cancellation_on(runtime):
         hanging.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(play(runtime, Script(never)))
+    task = asyncio.create_task(run_script(runtime, Script(never)))
     await hanging.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -299,21 +299,23 @@ async def test_concurrent_groups_keep_their_own_tools(runtime):
 async def test_files_are_placed_and_setup_runs_before_the_model(runtime):
     task = {"files": (TaskFile(path="in/a.txt", data=b"\x00\xff"),), "setup": ("wc -c < in/a.txt > size.txt",)}
     turn = calls(call("terminal", '{"command": "cat size.txt"}'))
-    outcome = await play(runtime, Script(turn, says("done")), tools=("terminal",), **task)
+    outcome = await run_script(runtime, Script(turn, says("done")), tools=("terminal",), **task)
     assert json.loads(outcome.messages[2]["content"])["output"] == "2"
 
 
 async def test_what_setup_exports_is_not_the_models_session(runtime):
     turn = calls(call("terminal", '{"command": "echo [$SECRET]; pwd"}'))
     model = Script(turn, says("done"))
-    outcome = await play(runtime, model, tools=("terminal",), setup=("export SECRET=1; mkdir sub; cd sub",))
+    outcome = await run_script(runtime, model, tools=("terminal",), setup=("export SECRET=1; mkdir sub; cd sub",))
     output = json.loads(outcome.messages[2]["content"])["output"]
     assert output.startswith("[]")
     assert not output.endswith("/sub")
 
 
 async def test_a_failing_setup_command_is_the_tasks_fault(runtime):
-    outcome = await play(runtime, Script(), tools=("terminal",), setup=("echo why; exit 3",), verifier="file_is_ok")
+    outcome = await run_script(
+        runtime, Script(), tools=("terminal",), setup=("echo why; exit 3",), verifier="file_is_ok"
+    )
     assert (outcome.stop_reason, outcome.failure.blame) == (StopReason.TASK_ERROR, "task")
     assert "why" in outcome.failure.message
     assert outcome.reward is None
@@ -321,7 +323,7 @@ async def test_a_failing_setup_command_is_the_tasks_fault(runtime):
 
 async def test_the_verifier_works_in_the_rollouts_sandbox(runtime):
     turn = calls(call("terminal", '{"command": "echo ok > answer.txt"}'))
-    outcome = await play(runtime, Script(turn, says("done")), tools=("terminal",), verifier="file_is_ok")
+    outcome = await run_script(runtime, Script(turn, says("done")), tools=("terminal",), verifier="file_is_ok")
     assert outcome.reward == 1.0
 
 
@@ -329,7 +331,7 @@ async def test_every_process_of_the_rollout_is_dead_when_the_verifier_looks(runt
     """Predecessor 2.1 #19: background processes were still alive while the tests ran."""
     script = "setsid sh -c 'while :; do date +%N > beat.txt; sleep 0.05; done' >/dev/null 2>&1 &"
     turn = calls(call("terminal", json.dumps({"command": script})))
-    outcome = await play(runtime, Script(turn, says("done")), tools=("terminal",), verifier="no_processes")
+    outcome = await run_script(runtime, Script(turn, says("done")), tools=("terminal",), verifier="no_processes")
     assert outcome.reward == 1.0
 
 
@@ -337,7 +339,7 @@ async def test_two_rollouts_cannot_see_each_others_files(runtime):
     """Predecessor 2.1 #18: all rollouts shared one sandbox."""
     turn = calls(call("terminal", '{"command": "ls; touch mine; pwd"}'))
     outcomes = await asyncio.gather(
-        *[play(runtime, Script(turn, says("done")), tools=("terminal",), rollout_id=f"r{i}") for i in range(4)]
+        *[run_script(runtime, Script(turn, says("done")), tools=("terminal",), rollout_id=f"r{i}") for i in range(4)]
     )
     outputs = [json.loads(o.messages[2]["content"])["output"] for o in outcomes]
     assert len(set(outputs)) == 4
@@ -346,7 +348,7 @@ async def test_two_rollouts_cannot_see_each_others_files(runtime):
 
 async def test_a_synchronous_tool_uses_the_sandbox_without_blocking_the_loop(runtime):
     """Predecessor 2.1 #4: one slow call stalled all rollouts."""
-    outcome = await play(runtime, Script(calls(call("sync_shell")), says("done")), tools=("testing_shell",))
+    outcome = await run_script(runtime, Script(calls(call("sync_shell")), says("done")), tools=("testing_shell",))
     assert outcome.messages[2]["content"] == "from the sandbox\n"
 
 

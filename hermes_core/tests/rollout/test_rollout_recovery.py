@@ -20,10 +20,10 @@ pytestmark = pytest.mark.component("bwrap")
 
 
 @pytest.fixture
-def play(registry):
+def run_calls(registry):
     """Play some calls of one turn, under which the agent is killed, after a command has written the answer."""
 
-    async def play(*lost):
+    async def run_calls(*lost):
         opened = []
         verifier = Ref(kind="verifier", name="file_is_ok", options={})
         task = Task(id="t", messages=({"role": "user", "content": "do it"},), verifier=verifier)
@@ -44,7 +44,7 @@ def play(registry):
             made.backend.open = open_one
             return await run_rollout(spec, made, Script(_shell("echo ok > answer.txt"), kill, says("done")))
 
-    return play
+    return run_calls
 
 
 def _shell(command):
@@ -55,17 +55,17 @@ def _answers(outcome):
     return [message["content"] for message in outcome.messages if message["role"] == "tool"]
 
 
-async def test_a_call_that_is_lost_is_answered_with_what_is_not_known(play):
-    outcome = await play(call("terminal", json.dumps({"command": "true"})))
+async def test_a_call_that_is_lost_is_answered_with_what_is_not_known(run_calls):
+    outcome = await run_calls(call("terminal", json.dumps({"command": "true"})))
     assert (outcome.reward, outcome.turns, outcome.counters["sandbox_recoveries"]) == (1.0, 3, 1)
     assert "Whether the call had an effect is not known. Files of the workspace" in _answers(outcome)[-1]
     assert [error.tool_name for error in outcome.tool_errors] == ["terminal"]
 
 
-async def test_calls_of_a_turn_that_are_lost_together_are_all_answered(play):
+async def test_calls_of_a_turn_that_are_lost_together_are_all_answered(run_calls):
     """The second was told of the renewal, and ended the rollout."""
     search = json.dumps({"pattern": "ok"})
-    outcome = await play(*(call("search_files", search, call_id=f"c{number}") for number in range(3)))
+    outcome = await run_calls(*(call("search_files", search, call_id=f"c{number}") for number in range(3)))
     assert (outcome.reward, outcome.failure) == (1.0, None)
     assert outcome.counters["sandbox_recoveries"] >= 1
     assert len(_answers(outcome)) == 4

@@ -18,14 +18,14 @@ CUT = '{"path": "a.txt", "content": "once upon'
 
 
 @pytest.fixture
-async def play(registry):
+async def run_script(registry):
     """Play a script, whose last reply may come again and again."""
     async with Runtime(registry) as runtime:
 
-        async def _play(*replies, **fields):
+        async def _run_script(*replies, **fields):
             return await run_rollout(spec_for(registry, **fields), runtime, Script(*replies))
 
-        yield _play
+        yield _run_script
 
 
 def cut(*items):
@@ -37,8 +37,8 @@ def answers(outcome):
 
 
 @pytest.mark.parametrize("arguments", [CUT, "", '"{\\"n\\": ', '{"n": 1'])
-async def test_a_call_that_the_token_limit_cut_is_not_made_and_the_model_is_told_why(play, arguments):
-    outcome = await play(cut(call("sync_square", arguments)), says("done"))
+async def test_a_call_that_the_token_limit_cut_is_not_made_and_the_model_is_told_why(run_script, arguments):
+    outcome = await run_script(cut(call("sync_square", arguments)), says("done"))
     (answer,) = answers(outcome)
     assert "cut off at the limit of 512 tokens" in answer["error"]
     assert "shorter call" in answer["error"]
@@ -47,14 +47,14 @@ async def test_a_call_that_the_token_limit_cut_is_not_made_and_the_model_is_told
     assert (outcome.counters["invalid_arguments"], len(outcome.tool_errors)) == (1, 1)
 
 
-async def test_a_server_that_counts_no_tokens_lets_the_limit_have_no_number(play):
+async def test_a_server_that_counts_no_tokens_lets_the_limit_have_no_number(run_script):
     reply = ModelReply(content=None, tool_calls=(call("noop", CUT),), finish_reason="length")
-    (answer,) = answers(await play(reply, says("done")))
+    (answer,) = answers(await run_script(reply, says("done")))
     assert "cut off at the limit of tokens" in answer["error"]
 
 
-async def test_whole_calls_before_the_one_that_was_cut_are_made(play):
-    outcome = await play(cut(call("sync_square", '{"n": 3}'), call("sync_square", CUT, "c_2")), says("done"))
+async def test_whole_calls_before_the_one_that_was_cut_are_made(run_script):
+    outcome = await run_script(cut(call("sync_square", '{"n": 3}'), call("sync_square", CUT, "c_2")), says("done"))
     whole, lost = answers(outcome)
     assert whole == 9
     assert "cut off" in lost["error"]
@@ -62,36 +62,36 @@ async def test_whole_calls_before_the_one_that_was_cut_are_made(play):
     assert outcome.counters["tool_calls_attempted"] == 2
 
 
-async def test_a_call_that_is_whole_is_made_though_the_limit_was_reached(play):
-    outcome = await play(cut(call("sync_square", '{"n": 3}')), says("done"))
+async def test_a_call_that_is_whole_is_made_though_the_limit_was_reached(run_script):
+    outcome = await run_script(cut(call("sync_square", '{"n": 3}')), says("done"))
     assert answers(outcome) == [9]
     assert outcome.counters["truncated_replies"] == 0
 
 
-async def test_a_call_that_the_model_itself_wrote_badly_is_answered_as_before(play):
-    outcome = await play(calls(call("sync_square", CUT)), says("done"))
+async def test_a_call_that_the_model_itself_wrote_badly_is_answered_as_before(run_script):
+    outcome = await run_script(calls(call("sync_square", CUT)), says("done"))
     assert "Invalid JSON" in answers(outcome)[0]["error"]
     assert outcome.counters["truncated_replies"] == 0
 
 
 @pytest.mark.parametrize(("most", "turns"), [(1, 1), (3, 3), (5, 5), (None, 8)])
-async def test_so_many_truncated_replies_in_a_row_end_the_rollout(play, most, turns):
+async def test_so_many_truncated_replies_in_a_row_end_the_rollout(run_script, most, turns):
     limits = RolloutLimits(max_agent_turns=8, max_truncated_replies=most)
-    outcome = await play(*[cut(call("noop", CUT))] * 8, limits=limits, verifier="half")
+    outcome = await run_script(*[cut(call("noop", CUT))] * 8, limits=limits, verifier="half")
     stop = StopReason.MAX_TURNS if most is None else StopReason.TOKEN_LIMIT
     assert (outcome.stop_reason, outcome.turns, outcome.reward) == (stop, turns, 0.5)
 
 
-async def test_a_whole_reply_between_them_begins_the_count_anew(play):
+async def test_a_whole_reply_between_them_begins_the_count_anew(run_script):
     twice = [cut(call("noop", CUT))] * 2
-    outcome = await play(*twice, calls(call("noop")), *twice, says("done"))
+    outcome = await run_script(*twice, calls(call("noop")), *twice, says("done"))
     assert (outcome.stop_reason, outcome.counters["truncated_replies"]) == (StopReason.FINAL_ANSWER, 4)
 
 
-async def test_a_cut_call_that_the_server_hands_back_as_text_is_told_as_well(play):
+async def test_a_cut_call_that_the_server_hands_back_as_text_is_told_as_well(run_script):
     """vLLM does that with a call it cannot read."""
     text = '<tool_call>{"name": "sync_square", "arguments": {"n": 1'
-    outcome = await play(says(text, finish_reason="length", usage=USAGE), says("done"))
+    outcome = await run_script(says(text, finish_reason="length", usage=USAGE), says("done"))
     assert [message["role"] for message in outcome.messages] == ["user", "assistant", "user", "assistant"]
     assert "cut off at the limit of 512 tokens" in outcome.messages[2]["content"]
     counted = (outcome.counters["truncated_replies"], outcome.counters["unparsed_replies"])

@@ -26,10 +26,10 @@ bwrap = pytest.mark.component("bwrap")
 
 
 @pytest.fixture
-def play(registry):
-    """Play commands and have a verifier judge: `await play("frozen", "echo ok > answer.txt", level="bwrap")`."""
+def judge(registry):
+    """Run commands and have a verifier judge: `await judge("frozen", "echo ok > answer.txt", level="bwrap")`."""
 
-    async def play(name, *commands, options=None, level="none", runtime=None, **fields):
+    async def judge(name, *commands, options=None, level="none", runtime=None, **fields):
         require(level)
         task = Task(
             id="t",
@@ -43,7 +43,7 @@ def play(registry):
         async with Runtime(registry, sandbox=spec, **(runtime or {})) as made:
             return await run_rollout(RolloutSpec(rollout_id="r", group=group), made, Script(*turns, says("done")))
 
-    return play
+    return judge
 
 
 def sandboxes(outcome):
@@ -56,8 +56,8 @@ FREEZE = Precautions(access="read_only")
 
 
 @bwrap
-async def test_a_read_only_verifier_sees_the_workspace_of_the_rollout_in_another_sandbox(play):
-    outcome = await play("frozen", "echo ok > answer.txt", level="bwrap")
+async def test_a_read_only_verifier_sees_the_workspace_of_the_rollout_in_another_sandbox(judge):
+    outcome = await judge("frozen", "echo ok > answer.txt", level="bwrap")
     assert (outcome.reward, outcome.reward_failure) == (1.0, None)
     live, used = sandboxes(outcome)
     assert len(used) == 1
@@ -66,46 +66,46 @@ async def test_a_read_only_verifier_sees_the_workspace_of_the_rollout_in_another
 
 
 @bwrap
-async def test_nothing_can_change_a_frozen_workspace_and_tmp_stays_writable(play):
+async def test_nothing_can_change_a_frozen_workspace_and_tmp_stays_writable(judge):
     tries = "echo x > new; echo x > answer.txt; rm -f answer.txt; chmod 777 answer.txt; mkdir d; "
     look = {"command": tries + "touch /tmp/mine $HOME/mine && cat answer.txt && ls"}
-    outcome = await play("looks", "echo ok > answer.txt", options=look, level="bwrap", precautions=FREEZE)
+    outcome = await judge("looks", "echo ok > answer.txt", options=look, level="bwrap", precautions=FREEZE)
     assert outcome.reward == 1.0, outcome.reward_failure
     assert outcome.reward_detail.splitlines()[-2:] == ["ok", "answer.txt"]
     assert "Read-only file system" in outcome.reward_detail
 
 
 @bwrap
-async def test_a_frozen_copy_has_links_modes_and_bytes_and_not_what_the_rollout_deleted(play):
+async def test_a_frozen_copy_has_links_modes_and_bytes_and_not_what_the_rollout_deleted(judge):
     work = (
         "printf '\\0\\377' > bytes && chmod 750 bytes && mkdir -p a/b && ln -s ../bytes a/link && ln -s /etc/x out"
         " && rm given.txt"
     )
     check = "[ $(stat -c %a bytes) = 750 ] && cmp bytes a/link && [ $(readlink out) = /etc/x ] && [ ! -e given.txt ]"
     given = (TaskFile(path="given.txt", data=b"x"),)
-    outcome = await play("looks", work, options={"command": check}, level="bwrap", precautions=FREEZE, files=given)
+    outcome = await judge("looks", work, options={"command": check}, level="bwrap", precautions=FREEZE, files=given)
     assert outcome.reward == 1.0, outcome.reward_detail
 
 
 @bwrap
-async def test_what_the_rollout_left_outside_the_workspace_is_not_in_the_copy(play):
+async def test_what_the_rollout_left_outside_the_workspace_is_not_in_the_copy(judge):
     work = "echo 'exit 0' > ~/.bashrc; touch /tmp/forged ~/bin"
     check = '[ -z "$(ls -A ~ /tmp | grep -e forged -e bin -e bashrc)" ]'
-    outcome = await play("looks", work, options={"command": check}, level="bwrap", precautions=FREEZE)
+    outcome = await judge("looks", work, options={"command": check}, level="bwrap", precautions=FREEZE)
     assert outcome.reward == 1.0, outcome.reward_detail
 
 
-async def test_a_place_that_cannot_be_frozen_gives_no_reward_and_says_what_can(play):
-    outcome = await play("frozen", "echo ok > answer.txt")
+async def test_a_place_that_cannot_be_frozen_gives_no_reward_and_says_what_can(judge):
+    outcome = await judge("frozen", "echo ok > answer.txt")
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert "cannot make its workspace read-only" in outcome.reward_failure.message
 
 
-async def test_a_backend_of_somebody_else_that_cannot_freeze_is_refused(play, monkeypatch):
+async def test_a_backend_of_somebody_else_that_cannot_freeze_is_refused(judge, monkeypatch):
     from hermes_sandbox.backends import BackendSandbox
 
     monkeypatch.delattr(BackendSandbox, "freeze")
-    outcome = await play("frozen", "echo ok > answer.txt")
+    outcome = await judge("frozen", "echo ok > answer.txt")
     assert "sandboxes of 'local' cannot be frozen" in outcome.reward_failure.message
 
 
@@ -113,9 +113,9 @@ LEVELS = ["none", pytest.param("bwrap", marks=bwrap)]
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_fresh_sandbox_holds_the_task_s_files_and_the_named_artifacts_only(play, level):
+async def test_a_fresh_sandbox_holds_the_task_s_files_and_the_named_artifacts_only(judge, level):
     look = {"command": "ls; cat given.txt made.txt out/deep/x"}
-    outcome = await play(
+    outcome = await judge(
         "looks",
         "echo spoilt > given.txt; echo made > made.txt; mkdir -p out/deep; echo x > out/deep/x; touch other",
         options=look,
@@ -129,9 +129,9 @@ async def test_a_fresh_sandbox_holds_the_task_s_files_and_the_named_artifacts_on
     assert place["artifacts"] == {"made.txt": "copied", "out": "copied", "nowhere": "missing"}
 
 
-async def test_an_artifact_takes_the_place_of_the_task_s_own_and_a_deleted_one_is_missing(play):
+async def test_an_artifact_takes_the_place_of_the_task_s_own_and_a_deleted_one_is_missing(judge):
     given = tuple(TaskFile(path=path, data=b"old") for path in ("d/stale", "gone", "kept"))
-    outcome = await play(
+    outcome = await judge(
         "looks",
         "rm -r d gone; mkdir d; echo new > d/new",
         options={"command": "find . -type f | sort"},
@@ -156,8 +156,8 @@ TO_THE_TOP = "/.." * 30
         ("mkfifo result", "is a other, which is not copied"),
     ],
 )
-async def test_an_artifact_that_leads_elsewhere_is_not_followed(play, trick, said):
-    outcome = await play(
+async def test_an_artifact_that_leads_elsewhere_is_not_followed(judge, trick, said):
+    outcome = await judge(
         "looks",
         trick,
         options={"command": "[ ! -e result ] && [ ! -L result ]"},
@@ -167,12 +167,12 @@ async def test_an_artifact_that_leads_elsewhere_is_not_followed(play, trick, sai
     assert outcome.provenance["verification"]["places"][0]["artifacts"] == {"result": said}
 
 
-async def test_links_in_an_artifact_are_kept_where_they_stay_in_it(play):
+async def test_links_in_an_artifact_are_kept_where_they_stay_in_it(judge):
     work = (
         "mkdir -p out/s && echo x > out/s/x && cd out && ln -s s/x in && ln -s /etc/passwd abs && ln -s ../.. up"
         " && ln -s . a && ln -s a/a/a/../../.. tricky && cd .. && ln -s out result"
     )
-    outcome = await play(
+    outcome = await judge(
         "looks",
         work,
         options={"command": "ls result; cat result/in; [ ! -L result ]"},
@@ -194,10 +194,10 @@ for n in range(1, 6000):
 """
 
 
-async def test_links_that_lead_to_links_are_followed_once_however_many_they_are(play):
+async def test_links_that_lead_to_links_are_followed_once_however_many_they_are(judge):
     """To follow each of them anew took minutes, or ended in an error that was nobody's."""
     script = f"import os\nos.makedirs('out/s'), open('out/s/x', 'w').write('x')\n{MAKE_CHAINS}"
-    outcome = await judged_fresh(play, script, "ls out | wc -l; ls out/d | wc -l; cat out/in9")
+    outcome = await judged_fresh(judge, script, "ls out | wc -l; ls out/d | wc -l; cat out/in9")
     assert outcome.reward_detail.split() == ["12002", "0", "x"]
     said = outcome.provenance["verification"]["places"][0]["artifacts"]["out"]
     assert said == "copied without 6000 symlinks that lead out of it"
@@ -214,18 +214,18 @@ import os
 """
 
 
-async def judged_fresh(play, script, command):
+async def judged_fresh(judge, script, command):
     asked = Precautions(access="fresh", artifacts=("out",))
-    return await play("looks", f"python3 - <<'.'\n{script}.", options={"command": command}, precautions=asked)
+    return await judge("looks", f"python3 - <<'.'\n{script}.", options={"command": command}, precautions=asked)
 
 
-async def test_links_whose_paths_grow_without_end_lead_out(play):
+async def test_links_whose_paths_grow_without_end_lead_out(judge):
     """What they lead to was kept as a text for each of them, as long as all before it together."""
-    assert (await judged_fresh(play, MAKE_GROWING, "ls out")).reward_detail.split() == ["l0", "l1"]
+    assert (await judged_fresh(judge, MAKE_GROWING, "ls out")).reward_detail.split() == ["l0", "l1"]
 
 
-async def test_folders_that_are_too_deep_to_be_copied_are_the_rollouts(play):
-    assert "a path of more than 4096 bytes" in (await judged_fresh(play, MAKE_DEEP, "true")).reward_detail
+async def test_folders_that_are_too_deep_to_be_copied_are_the_rollouts(judge):
+    assert "a path of more than 4096 bytes" in (await judged_fresh(judge, MAKE_DEEP, "true")).reward_detail
 
 
 STAY = {
@@ -250,9 +250,9 @@ DO_NOT = {
 }
 
 
-async def test_each_link_of_an_artifact_is_judged_by_where_it_leads_not_by_what_was_dropped_before(play):
+async def test_each_link_of_an_artifact_is_judged_by_where_it_leads_not_by_what_was_dropped_before(judge):
     links = " && ".join(f"ln -s {target} out/{name}" for name, target in {**DO_NOT, **STAY}.items())
-    outcome = await play(
+    outcome = await judge(
         "looks",
         f"mkdir -p out/s other && touch out/s/x && {links}",
         options={"command": "ls out"},
@@ -263,8 +263,8 @@ async def test_each_link_of_an_artifact_is_judged_by_where_it_leads_not_by_what_
     assert said == f"copied without {len(DO_NOT)} symlinks that lead out of it"
 
 
-async def test_links_through_a_million_folders_are_the_rollout_s_own_fault(play):
-    outcome = await play(
+async def test_links_through_a_million_folders_are_the_rollout_s_own_fault(judge):
+    outcome = await judge(
         "looks",
         'mkdir out; python3 -c \'import os; [os.symlink("x/" * 2000, f"out/{n}") for n in range(600)]\'',
         options={"command": "true"},
@@ -274,24 +274,24 @@ async def test_links_through_a_million_folders_are_the_rollout_s_own_fault(play)
     assert "lead through more folders than can be looked at" in outcome.reward_detail
 
 
-async def test_a_verifier_s_own_artifacts_are_the_default_and_the_task_s_win(play):
-    assert (await play("fresh", "echo ok > answer.txt")).reward == 1.0
+async def test_a_verifier_s_own_artifacts_are_the_default_and_the_task_s_win(judge):
+    assert (await judge("fresh", "echo ok > answer.txt")).reward == 1.0
     none = Precautions(artifacts=())
-    assert (await play("fresh", "echo ok > answer.txt", precautions=none)).reward == 0.0
+    assert (await judge("fresh", "echo ok > answer.txt", precautions=none)).reward == 0.0
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_fresh_sandbox_hears_nothing_of_processes_homes_or_sessions_of_the_rollout(play, level):
+async def test_a_fresh_sandbox_hears_nothing_of_processes_homes_or_sessions_of_the_rollout(judge, level):
     work = (
         "echo 'cat() { echo forged; }' | tee ~/.bashrc ~/.profile > env; export BASH_ENV=$PWD/env LD_PRELOAD=x.so;"
         " cat() { echo forged; }; export -f cat; alias ls=false; mkdir -p ~/bin; PATH=~/bin:$PATH;"
         " (setsid sh -c 'while :; do echo forged > answer.txt; done' >/dev/null 2>&1 &)"
     )
-    outcome = await play("fresh", work, "rm -f answer.txt; echo ok > answer.txt", level=level, setup=("true",))
+    outcome = await judge("fresh", work, "rm -f answer.txt; echo ok > answer.txt", level=level, setup=("true",))
     live, used = sandboxes(outcome)
     assert outcome.reward in {0.0, 1.0}, outcome.reward_failure
     look = {"command": 'ls -A ~; [ -z "$BASH_ENV$LD_PRELOAD" ] && [ "$(type -t cat)" = file ]'}
-    again = await play("looks", work, options=look, level=level, precautions=Precautions(access="fresh", artifacts=()))
+    again = await judge("looks", work, options=look, level=level, precautions=Precautions(access="fresh", artifacts=()))
     assert again.reward == 1.0, again.reward_detail
     assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]
 
@@ -306,8 +306,8 @@ async def test_a_fresh_sandbox_hears_nothing_of_processes_homes_or_sessions_of_t
         ("fresh", "read_only", "read_only", "fresh"),
     ],
 )
-async def test_a_task_or_a_run_can_raise_the_access_and_never_lower_it(play, declared, task, run, used):
-    outcome = await play(
+async def test_a_task_or_a_run_can_raise_the_access_and_never_lower_it(judge, declared, task, run, used):
+    outcome = await judge(
         declared,
         options={"command": "true"} if declared == "looks" else {},
         runtime={"verifier_access": run},
@@ -317,25 +317,25 @@ async def test_a_task_or_a_run_can_raise_the_access_and_never_lower_it(play, dec
     assert outcome.provenance["verification"]["access"] == used
 
 
-async def test_a_fresh_sandbox_of_which_nobody_said_what_it_gets_is_no_judgement(play):
-    outcome = await play("looks", options={"command": "true"}, runtime={"verifier_access": "fresh"})
+async def test_a_fresh_sandbox_of_which_nobody_said_what_it_gets_is_no_judgement(judge):
+    outcome = await judge("looks", options={"command": "true"}, runtime={"verifier_access": "fresh"})
     assert outcome.reward is None
     assert '"artifacts"' in outcome.reward_failure.message
 
 
-async def test_a_verifier_that_another_one_asks_gets_no_less_than_it_declares_and_no_less_than_the_other(play):
-    outcome = await play("asks", "echo ok > answer.txt; touch x", options={"name": "fresh"})
+async def test_a_verifier_that_another_one_asks_gets_no_less_than_it_declares_and_no_less_than_the_other(judge):
+    outcome = await judge("asks", "echo ok > answer.txt; touch x", options={"name": "fresh"})
     assert (outcome.reward, outcome.provenance["verification"]["access"]) == (1.0, "live")
     assert outcome.provenance["verification"]["places"][0]["artifacts"] == {"answer.txt": "copied"}
     inner = {"name": "looks", "options": {"command": "[ ! -e x ] && [ -e answer.txt ]"}}
     raised = Precautions(access="fresh", artifacts=("answer.txt",))
-    outcome = await play("asks", "echo ok > answer.txt; touch x", options=inner, precautions=raised)
+    outcome = await judge("asks", "echo ok > answer.txt; touch x", options=inner, precautions=raised)
     assert outcome.reward == 1.0
     assert len(outcome.provenance["verification"]["places"]) == 1
 
 
 @pytest.mark.parametrize("how", ["timeout", "error", "cancelled"])
-async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play, how, tmp_path, monkeypatch):
+async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(judge, how, tmp_path, monkeypatch):
     seen = []
     begun = tmp_path / "begun"
     options = {"command": f"sleep 300 & touch {begun}", "hang": how != "error"}
@@ -351,20 +351,20 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
 
     monkeypatch.setattr(Runtime, "open_sandbox", watched)
 
-    def playing(seconds=600.0):
+    def judge_within(seconds=600.0):
         seen.clear()
         begun.unlink(missing_ok=True)
         raised = Precautions(access="fresh", artifacts=())
         limits = {"verifier_timeout": seconds}
-        return play("looks", options=options, runtime=limits, setup=setup, precautions=raised)
+        return judge("looks", options=options, runtime=limits, setup=setup, precautions=raised)
 
-    async def play_until(seconds):
-        outcome = await playing(seconds)
+    async def run_until(seconds):
+        outcome = await judge_within(seconds)
         TooSoon.unless(begun.exists(), "the verifier's command had not begun")
         return outcome
 
     if how == "cancelled":
-        task = asyncio.create_task(playing())
+        task = asyncio.create_task(judge_within())
         try:
             assert await eventually(lambda: len(seen) == 2)
         finally:
@@ -372,7 +372,7 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
             await asyncio.wait([task])
         assert task.cancelled()
     else:
-        outcome = await (with_more_time(play_until) if how == "timeout" else playing())
+        outcome = await (with_more_time(run_until) if how == "timeout" else judge_within())
         assert outcome.reward is None
         live, used = sandboxes(outcome)
         assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]
@@ -382,14 +382,14 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("path", ["/", "/tmp/made"])
-async def test_what_lies_outside_the_workspace_is_no_artifact_where_others_see_it(play, level, path):
+async def test_what_lies_outside_the_workspace_is_no_artifact_where_others_see_it(judge, level, path):
     asked = Precautions(access="fresh", artifacts=(path,))
-    outcome = await play("looks", "true", options={"command": "true"}, level=level, precautions=asked)
+    outcome = await judge("looks", "true", options={"command": "true"}, level=level, precautions=asked)
     assert outcome.reward is None
     assert f"isolation {level!r} shares" in outcome.reward_failure.message
 
 
-async def test_a_judge_s_sandbox_that_cannot_be_had_is_no_fault_of_the_rollout(play, monkeypatch):
+async def test_a_judge_s_sandbox_that_cannot_be_had_is_no_fault_of_the_rollout(judge, monkeypatch):
     opened, real = [], LocalBackend.open
 
     async def open_once(backend, spec):
@@ -399,7 +399,7 @@ async def test_a_judge_s_sandbox_that_cannot_be_had_is_no_fault_of_the_rollout(p
         return await real(backend, spec)
 
     monkeypatch.setattr(LocalBackend, "open", open_once)
-    outcome = await play("fresh", "echo ok > answer.txt")
+    outcome = await judge("fresh", "echo ok > answer.txt")
     assert (outcome.reward, outcome.suspect, len(opened)) == (None, False, 2)
     assert outcome.reward_failure.type == "JudgeLostError"
 

@@ -35,10 +35,10 @@ ANSWER = (TaskFile(path="answer.txt", data=b"no"),)
 
 
 @pytest.fixture
-def play(registry):
+def run_steps(registry):
     """Play commands or calls and have a verifier judge; `opened` gets the sandboxes, of which there are `refuse`."""
 
-    async def play(verifier, *steps, suspect=False, refuse=None, error=None, options=None, opened=None, **fields):
+    async def run_steps(verifier, *steps, suspect=False, refuse=None, error=None, options=None, opened=None, **fields):
         ref = Ref(kind="verifier", name=verifier, options=options or {})
         task = Task(id="t", messages=({"role": "user", "content": "do it"},), verifier=ref, **fields)
         tools = select_tools(registry, enabled_toolsets=["terminal", "testing"])
@@ -48,7 +48,7 @@ def play(registry):
             _watch(made.backend, [] if opened is None else opened, refuse, error or BackendError("the engine is down"))
             return await run_rollout(spec, made, Script(*turns, says("done")))
 
-    return play
+    return run_steps
 
 
 def _command(step):
@@ -101,8 +101,8 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("spoil", UNREADABLE.values(), ids=UNREADABLE)
-async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(play, spoil):
-    outcome = await play("reads", spoil, files=ANSWER)
+async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(run_steps, spoil):
+    outcome = await run_steps("reads", spoil, files=ANSWER)
     assert told(outcome) == LOWEST
     assert outcome.stop_reason is StopReason.FINAL_ANSWER
     assert outcome.reward_detail.startswith("the rollout's own files keep it from being judged: verifier 'reads' ")
@@ -110,9 +110,9 @@ async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(p
 
 
 @pytest.mark.parametrize("spoil", UNWRITABLE.values(), ids=UNWRITABLE)
-async def test_a_workspace_in_which_the_verifier_cannot_write_scores_the_lowest(play, spoil):
-    assert told(await play("writes", spoil, files=ANSWER)) == LOWEST
-    honest = await play("writes", "echo ok > answer.txt", files=ANSWER)
+async def test_a_workspace_in_which_the_verifier_cannot_write_scores_the_lowest(run_steps, spoil):
+    assert told(await run_steps("writes", spoil, files=ANSWER)) == LOWEST
+    honest = await run_steps("writes", "echo ok > answer.txt", files=ANSWER)
     assert (honest.reward, "control" in honest.provenance["verification"]) == (1.0, False)
 
 
@@ -120,14 +120,14 @@ async def test_a_workspace_in_which_the_verifier_cannot_write_scores_the_lowest(
     ("verifier", "lowest"),
     [("reads", 0.0), ("reads_from_minus_one", -1.0), ("reads_unbounded", 0.0), ("reads_with_lowest", -3.0)],
 )
-async def test_the_lowest_score_is_what_the_verifier_declares(play, verifier, lowest):
-    assert (await play(verifier, "rm answer.txt", files=ANSWER)).reward == lowest
+async def test_the_lowest_score_is_what_the_verifier_declares(run_steps, verifier, lowest):
+    assert (await run_steps(verifier, "rm answer.txt", files=ANSWER)).reward == lowest
 
 
-async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(play):
-    assert told(await play("gives_up", "touch mess")) == LOWEST
+async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(run_steps):
+    assert told(await run_steps("gives_up", "touch mess")) == LOWEST
     opened = []
-    outcome = await play("gives_up", "true", files=(TaskFile(path="mess", data=b""),), opened=opened)
+    outcome = await run_steps("gives_up", "true", files=(TaskFile(path="mess", data=b""),), opened=opened)
     assert told(outcome) == NONE
     assert outcome.reward_failure.type == "WorkspaceError"
     assert outcome.provenance["verification"]["control"]["problem"] == "there is a mess"
@@ -154,18 +154,18 @@ def hang(monkeypatch):
     return wait
 
 
-async def test_a_workspace_at_which_the_verifier_hangs_scores_the_lowest(play, monkeypatch, hang):
+async def test_a_workspace_at_which_the_verifier_hangs_scores_the_lowest(run_steps, monkeypatch, hang):
     async def score(self, result, context):
         return await hang() if await context.exists("trap") else Score(value=1.0)
 
     monkeypatch.setattr("rollout_components.Reads.score", score)
-    outcome = await play("reads", "touch trap")
+    outcome = await run_steps("reads", "touch trap")
     assert told(outcome) == LOWEST
     assert "took more than 600 s" in outcome.reward_detail
-    assert told(await play("reads", "true")) == (1.0, RewardStatus.OK, False)
+    assert told(await run_steps("reads", "true")) == (1.0, RewardStatus.OK, False)
 
 
-async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing(play, monkeypatch, hang):
+async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing(run_steps, monkeypatch, hang):
     judged = []
 
     async def hang_once(self, result, context):
@@ -176,9 +176,9 @@ async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing
         await hang()
 
     monkeypatch.setattr("rollout_components.Reads.score", hang_once)
-    assert told(await play("reads", "touch trap")) == (0.5, RewardStatus.OK, False)
+    assert told(await run_steps("reads", "touch trap")) == (0.5, RewardStatus.OK, False)
     monkeypatch.setattr("rollout_components.Reads.score", always_hang)
-    outcome = await play("reads", "touch trap")
+    outcome = await run_steps("reads", "touch trap")
     assert told(outcome) == NONE
     assert outcome.reward_failure.type == "VerifierTimeoutError"
 
@@ -209,35 +209,37 @@ def _raises(error, where="spoiled"):
 
 @pytest.mark.parametrize("error", ABOUT_DATA, ids=lambda error: type(error).__name__)
 async def test_work_that_a_verifier_cannot_read_is_played_once_more_and_then_scores_the_lowest(
-    play, monkeypatch, error
+    run_steps, monkeypatch, error
 ):
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
-    first = await play("reads", "touch spoiled")
+    first = await run_steps("reads", "touch spoiled")
     assert told(first) == SUSPECT
     assert first.reward_failure.type == "NoVerdictError"
-    second = await play("reads", "touch spoiled", suspect=True)
+    second = await run_steps("reads", "touch spoiled", suspect=True)
     assert told(second) == LOWEST
     assert f"raised {type(error).__name__}" in second.reward_detail
-    assert told(await play("reads", "true", suspect=True)) == (0.5, RewardStatus.OK, False)
+    assert told(await run_steps("reads", "true", suspect=True)) == (0.5, RewardStatus.OK, False)
 
 
 @pytest.mark.parametrize("error", ABOUT_CODE, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("suspect", [False, True])
-async def test_an_error_about_code_is_the_verifiers_own_whatever_the_workspace_holds(play, monkeypatch, error, suspect):
+async def test_an_error_about_code_is_the_verifiers_own_whatever_the_workspace_holds(
+    run_steps, monkeypatch, error, suspect
+):
     opened = []
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
-    assert told(await play("reads", "touch spoiled", suspect=suspect, opened=opened)) == NONE
+    assert told(await run_steps("reads", "touch spoiled", suspect=suspect, opened=opened)) == NONE
     assert len(opened) == 1
 
 
-async def test_a_verifier_that_says_itself_that_it_failed_is_believed(play, monkeypatch):
+async def test_a_verifier_that_says_itself_that_it_failed_is_believed(run_steps, monkeypatch):
     error = VerifierError("the judging model answered no JSON")
     error.__cause__ = ValueError("no JSON")
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
-    assert told(await play("reads", "touch spoiled", suspect=True)) == NONE
+    assert told(await run_steps("reads", "touch spoiled", suspect=True)) == NONE
 
 
-async def test_a_mistake_that_an_untouched_sandbox_shows_too_or_that_passes_finds_nobody_guilty(play, monkeypatch):
+async def test_a_mistake_that_an_untouched_sandbox_shows_too_or_that_passes_finds_nobody_guilty(run_steps, monkeypatch):
     errors = [KeyError("answer")]
 
     async def stumbles(self, result, context):
@@ -246,9 +248,9 @@ async def test_a_mistake_that_an_untouched_sandbox_shows_too_or_that_passes_find
         return Score(value=0.5)
 
     monkeypatch.setattr("rollout_components.Reads.score", _raises(KeyError("answer"), where="."))
-    assert told(await play("reads", "touch spoiled", suspect=True)) == NONE
+    assert told(await run_steps("reads", "touch spoiled", suspect=True)) == NONE
     monkeypatch.setattr("rollout_components.Reads.score", stumbles)
-    assert told(await play("reads", "touch spoiled", suspect=True)) == (0.5, RewardStatus.OK, False)
+    assert told(await run_steps("reads", "touch spoiled", suspect=True)) == (0.5, RewardStatus.OK, False)
 
 
 FAILS = [
@@ -259,81 +261,81 @@ FAILS = [
 
 
 @pytest.mark.parametrize("error", FAILS, ids=lambda error: type(error).__name__)
-async def test_what_fails_once_and_not_again_costs_nothing(play, monkeypatch, error):
+async def test_what_fails_once_and_not_again_costs_nothing(run_steps, monkeypatch, error):
     errors = [error]
     monkeypatch.setattr("rollout_components.Reads.fails", lambda _self: errors and errors.pop())
-    outcome = await play("reads", "echo ok > answer.txt", files=ANSWER)
+    outcome = await run_steps("reads", "echo ok > answer.txt", files=ANSWER)
     assert (outcome.reward, outcome.reward_status) == (1.0, RewardStatus.OK)
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(errno.ECONNREFUSED, "no"), RuntimeError("a bug"), None])
-async def test_a_control_that_gives_no_score_finds_nobody_guilty(play, monkeypatch, error):
+async def test_a_control_that_gives_no_score_finds_nobody_guilty(run_steps, monkeypatch, error):
     answers = [FileNotFoundError(errno.ENOENT, "gone"), error or OSError(errno.EIO, "broken")]
     monkeypatch.setattr("rollout_components.Reads.fails", lambda _self: answers and answers.pop(0))
-    assert told(await play("reads", "true", files=ANSWER)) == NONE
+    assert told(await run_steps("reads", "true", files=ANSWER)) == NONE
 
 
-async def test_a_control_that_no_rollout_could_have_either_stops_the_run(play):
+async def test_a_control_that_no_rollout_could_have_either_stops_the_run(run_steps):
     with pytest.raises(UnavailableComponentError):
-        await play("reads", "rm answer.txt", files=ANSWER, refuse=1, error=UnavailableComponentError("no engine"))
+        await run_steps("reads", "rm answer.txt", files=ANSWER, refuse=1, error=UnavailableComponentError("no engine"))
 
 
-async def test_what_an_untouched_sandbox_lacks_too_is_the_verifiers_own_mistake(play):
-    outcome = await play("reads", "true")
+async def test_what_an_untouched_sandbox_lacks_too_is_the_verifiers_own_mistake(run_steps):
+    outcome = await run_steps("reads", "true")
     assert told(outcome) == NONE
     assert "answer.txt" in outcome.provenance["verification"]["control"]["problem"]
 
 
-async def test_without_an_untouched_sandbox_nobody_is_found_guilty(play):
-    assert told(await play("reads", "rm answer.txt", files=ANSWER, refuse=1)) == NONE
+async def test_without_an_untouched_sandbox_nobody_is_found_guilty(run_steps):
+    assert told(await run_steps("reads", "rm answer.txt", files=ANSWER, refuse=1)) == NONE
 
 
 LOST = call("lost")
 
 
-async def test_a_sandbox_that_is_lost_makes_the_rollout_suspect_and_lost_again_scores_the_lowest(play):
-    first = await play("file_is_ok", "true", LOST)
+async def test_a_sandbox_that_is_lost_makes_the_rollout_suspect_and_lost_again_scores_the_lowest(run_steps):
+    first = await run_steps("file_is_ok", "true", LOST)
     assert told(first) == (None, RewardStatus.SKIPPED, True)
     assert first.stop_reason is StopReason.TOOL_BACKEND_ERROR
-    second = await play("file_is_ok", "true", LOST, suspect=True)
+    second = await run_steps("file_is_ok", "true", LOST, suspect=True)
     assert told(second) == LOWEST
     assert (second.stop_reason, second.failure.type) == (StopReason.SANDBOX_DESTROYED, "SandboxLostError")
 
 
-async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(play):
+async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(run_steps):
     kill = "kill -9 $PPID"
-    assert (await play("file_is_ok", kill)).suspect
-    assert told(await play("file_is_ok", kill, suspect=True)) == LOWEST
+    assert (await run_steps("file_is_ok", kill)).suspect
+    assert told(await run_steps("file_is_ok", kill, suspect=True)) == LOWEST
 
 
-async def test_after_a_loss_a_sandbox_that_is_not_lost_is_enough_though_nothing_in_it_can_be_judged(play):
-    assert told(await play("reads", "true", LOST, suspect=True)) == LOWEST
+async def test_after_a_loss_a_sandbox_that_is_not_lost_is_enough_though_nothing_in_it_can_be_judged(run_steps):
+    assert told(await run_steps("reads", "true", LOST, suspect=True)) == LOWEST
 
 
-async def test_a_repeat_counts_for_nothing_while_no_sandbox_can_be_had(play):
-    outcome = await play("file_is_ok", "true", LOST, suspect=True, refuse=1)
+async def test_a_repeat_counts_for_nothing_while_no_sandbox_can_be_had(run_steps):
+    outcome = await run_steps("file_is_ok", "true", LOST, suspect=True, refuse=1)
     assert told(outcome) == (None, RewardStatus.SKIPPED, False)
     assert outcome.stop_reason is StopReason.TOOL_BACKEND_ERROR
 
 
-async def test_a_repeat_that_ends_well_is_judged_as_ever(play):
-    outcome = await play("file_is_ok", "echo ok > answer.txt", suspect=True)
+async def test_a_repeat_that_ends_well_is_judged_as_ever(run_steps):
+    outcome = await run_steps("file_is_ok", "echo ok > answer.txt", suspect=True)
     assert (outcome.reward, outcome.stop_reason) == (1.0, StopReason.FINAL_ANSWER)
 
 
-async def test_who_has_called_no_tool_has_destroyed_nothing(play):
+async def test_who_has_called_no_tool_has_destroyed_nothing(run_steps):
     for suspect in (False, True):
-        assert told(await play("loses_sandbox", suspect=suspect, files=ANSWER)) == NONE
-        outcome = await play("file_is_ok", files=ANSWER, refuse=0, suspect=suspect)
+        assert told(await run_steps("loses_sandbox", suspect=suspect, files=ANSWER)) == NONE
+        outcome = await run_steps("file_is_ok", files=ANSWER, refuse=0, suspect=suspect)
         assert told(outcome) == (None, RewardStatus.SKIPPED, False)
 
 
-async def test_a_verifier_under_which_every_sandbox_is_lost_is_to_blame_itself(play):
-    assert told(await play("loses_sandbox", "true")) == SUSPECT
-    assert told(await play("loses_sandbox", "true", suspect=True)) == NONE
+async def test_a_verifier_under_which_every_sandbox_is_lost_is_to_blame_itself(run_steps):
+    assert told(await run_steps("loses_sandbox", "true")) == SUSPECT
+    assert told(await run_steps("loses_sandbox", "true", suspect=True)) == NONE
 
 
-async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(play):
+async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(run_steps):
     async def waits():
         with contextlib.suppress(SandboxLostError):
             while True:  # until the sandbox says that it has ended
@@ -343,12 +345,12 @@ async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(play):
 
     for suspect in (False, True):
         opened = []
-        outcome = await play("reads", "true", waits, opened=opened, suspect=suspect, sandbox={"lifetime": 1})
+        outcome = await run_steps("reads", "true", waits, opened=opened, suspect=suspect, sandbox={"lifetime": 1})
         assert told(outcome) == (None, RewardStatus.SKIPPED, False)
         assert outcome.provenance["sandbox"]["expired"] == "it was idle for 1 s"
 
 
-async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(play, registry):
+async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(run_steps, registry):
     task = Task(id="t", messages=({"role": "user", "content": "do it"},))
     tools = select_tools(registry, enabled_toolsets=["testing"])
     spec = RolloutSpec(rollout_id="r", group=GroupPlan(group_id="g", task=task, tools=tools))
@@ -358,43 +360,43 @@ async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(play, regist
             assert told(outcome) == (None, RewardStatus.SKIPPED, False)
 
 
-async def test_what_the_verifier_reads_of_this_machine_gives_no_reward_where_it_changes(play, tmp_path):
+async def test_what_the_verifier_reads_of_this_machine_gives_no_reward_where_it_changes(run_steps, tmp_path):
     read = tmp_path / "read"
     read.write_text("as it was")
-    assert told(await play("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
+    assert told(await run_steps("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
 
 
-async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(play):
+async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(run_steps):
     opened = []
 
     async def is_killed():
         os.kill(agent_of(opened[-1].id), signal.SIGKILL)
         return calls(call("terminal", json.dumps({"command": "true"})))
 
-    first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
+    first = await run_steps("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
     assert told(first) == (None, RewardStatus.SKIPPED, True)
-    assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
+    assert (await run_steps("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
 
 
-async def test_a_machine_that_cannot_hold_what_is_to_be_judged_finds_nobody_guilty(play, monkeypatch):
+async def test_a_machine_that_cannot_hold_what_is_to_be_judged_finds_nobody_guilty(run_steps, monkeypatch):
     async def fill_up(self, path, target, *, max_bytes=None):
         raise OSError(errno.ENOSPC, "No space left on device", str(target))
 
     monkeypatch.setattr("hermes_sandbox.backend.agent_sandbox.AgentSandbox.download", fill_up)
     for suspect in (False, True):
-        outcome = await play("fresh", "echo ok > answer.txt", files=ANSWER, suspect=suspect)
+        outcome = await run_steps("fresh", "echo ok > answer.txt", files=ANSWER, suspect=suspect)
         assert (outcome.reward, outcome.reward_failure.type) == (None, "JudgeLostError")
 
 
-async def test_a_lost_sandbox_whose_cause_is_an_error_of_the_system_finds_nobody_guilty(play, monkeypatch):
+async def test_a_lost_sandbox_whose_cause_is_an_error_of_the_system_finds_nobody_guilty(run_steps, monkeypatch):
     async def score(self, result, context):
         raise SandboxLostError("the agent is gone") from OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("rollout_components.Reads.score", score)
-    assert told(await play("reads")) == NONE
+    assert told(await run_steps("reads")) == NONE
 
 
-async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_guilty(play, monkeypatch):
+async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_guilty(run_steps, monkeypatch):
     limits = []
     really = artifacts.await_answer
 
@@ -404,34 +406,34 @@ async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_g
 
     monkeypatch.setattr("hermes_core.rollout.verification.verifier_sandboxes.await_answer", await_answer)
     monkeypatch.setattr("hermes_core.rollout.verification.artifacts._MOST_BYTES", 10_000)
-    assert told(await play("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
+    assert told(await run_steps("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
     assert limits == [600, 600, 1200]
 
 
-async def test_a_failure_names_the_line_of_the_verifier_and_not_of_what_it_called(play, tmp_path):
-    outcome = await play("parses", "echo '{' > answer.txt", files=ANSWER)
+async def test_a_failure_names_the_line_of_the_verifier_and_not_of_what_it_called(run_steps, tmp_path):
+    outcome = await run_steps("parses", "echo '{' > answer.txt", files=ANSWER)
     assert f"{rollout_components.__file__}, line " in outcome.reward_failure.message
 
 
-async def test_more_than_this_machine_takes_over_for_a_judge_scores_the_lowest(play, monkeypatch):
+async def test_more_than_this_machine_takes_over_for_a_judge_scores_the_lowest(run_steps, monkeypatch):
     monkeypatch.setattr("hermes_core.rollout.verification.artifacts._MOST_BYTES", 200_000)
-    outcome = await play("fresh", "head -c 300000 /dev/urandom > answer.txt", files=ANSWER)
+    outcome = await run_steps("fresh", "head -c 300000 /dev/urandom > answer.txt", files=ANSWER)
     assert told(outcome) == LOWEST
     assert "More than 200000 bytes" in outcome.reward_detail
-    assert (await play("fresh", "echo ok > answer.txt", files=ANSWER)).reward == 1.0
+    assert (await run_steps("fresh", "echo ok > answer.txt", files=ANSWER)).reward == 1.0
 
 
 @pytest.mark.component("bwrap")
-async def test_a_workspace_that_the_model_has_filled_scores_the_lowest(play):
+async def test_a_workspace_that_the_model_has_filled_scores_the_lowest(run_steps):
     if os.geteuid() != 0:
         pytest.skip("limiting the disk needs root")
     small = {"isolation": "bwrap", "disk_mb": 8}
-    outcome = await play("writes", "head -c 20000000 /dev/zero > big", sandbox=small, files=ANSWER)
+    outcome = await run_steps("writes", "head -c 20000000 /dev/zero > big", sandbox=small, files=ANSWER)
     assert told(outcome) == LOWEST
     assert "No space left on device" in outcome.reward_detail
 
 
-async def test_a_disk_of_the_machine_that_is_full_costs_no_reward(play, monkeypatch):
+async def test_a_disk_of_the_machine_that_is_full_costs_no_reward(run_steps, monkeypatch):
     from hermes_sandbox.backends import AgentSandbox
 
     async def fail(_sandbox, path, _data, *, mode=None):
@@ -441,6 +443,6 @@ async def test_a_disk_of_the_machine_that_is_full_costs_no_reward(play, monkeypa
         monkeypatch.setattr(AgentSandbox, "write_file", fail)
         return calls(call("terminal", json.dumps({"command": "true"})))
 
-    outcome = await play("writes", "echo ok > answer.txt", fills_up, files=ANSWER)
+    outcome = await run_steps("writes", "echo ok > answer.txt", fills_up, files=ANSWER)
     assert told(outcome) == NONE
     assert "cannot be placed" in outcome.provenance["verification"]["control"]["problem"]

@@ -19,8 +19,8 @@ TESTS = (TaskFile(path="tests/test_a.py", data=b"assert True\n"), TaskFile(path=
 
 
 @pytest.fixture
-def play(registry):
-    async def play(options, *commands, name="depends", protected=(), access=None):
+def run_commands(registry):
+    async def run_commands(options, *commands, name="depends", protected=(), access=None):
         task = Task(
             id="t",
             messages=({"role": "user", "content": "do it"},),
@@ -33,34 +33,36 @@ def play(registry):
         async with Runtime(registry) as made:
             return await run_rollout(RolloutSpec(rollout_id="r", group=group), made, Script(*turns, says("done")))
 
-    return play
+    return run_commands
 
 
 @pytest.mark.parametrize("change", ["echo x >> {0}/key", "rm {0}/key", "touch {0}/new", "ln -sf /etc/passwd {0}/key"])
-async def test_a_file_of_this_machine_that_changed_meanwhile_gives_no_reward_and_is_named(play, tmp_path, change):
+async def test_a_file_of_this_machine_that_changed_meanwhile_gives_no_reward_and_is_named(
+    run_commands, tmp_path, change
+):
     (tmp_path / "key").write_text("42")
     options = {"reads": [str(tmp_path)]}
-    assert (await play(options, f"cat {tmp_path}/key")).reward == 1.0
-    outcome = await play(options, change.format(tmp_path))
+    assert (await run_commands(options, f"cat {tmp_path}/key")).reward == 1.0
+    outcome = await run_commands(options, change.format(tmp_path))
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert outcome.reward_failure.blame is Blame.VERIFIER
     assert str(tmp_path) in outcome.reward_failure.message
 
 
-async def test_a_file_that_is_missing_before_and_after_is_left_to_the_verifier(play, tmp_path):
-    outcome = await play({"reads": [str(tmp_path / "nowhere")]})
+async def test_a_file_that_is_missing_before_and_after_is_left_to_the_verifier(run_commands, tmp_path):
+    outcome = await run_commands({"reads": [str(tmp_path / "nowhere")]})
     assert outcome.reward == 1.0
 
 
-async def test_inputs_of_a_verifier_that_another_one_asks_are_watched_too(play, tmp_path):
+async def test_inputs_of_a_verifier_that_another_one_asks_are_watched_too(run_commands, tmp_path):
     (tmp_path / "key").write_text("42")
     inner = {"name": "depends", "options": {"reads": [str(tmp_path / "key")]}}
-    assert (await play(inner, name="asks")).reward == 1.0
-    assert (await play(inner, f"echo 43 > {tmp_path}/key", name="asks")).reward is None
+    assert (await run_commands(inner, name="asks")).reward == 1.0
+    assert (await run_commands(inner, f"echo 43 > {tmp_path}/key", name="asks")).reward is None
 
 
-async def test_a_verifier_that_cannot_say_what_it_needs_gives_no_reward(play):
-    outcome = await play({"broken": True})
+async def test_a_verifier_that_cannot_say_what_it_needs_gives_no_reward(run_commands):
+    outcome = await run_commands({"broken": True})
     assert outcome.reward is None
     assert "no idea" in outcome.reward_failure.message
 
@@ -83,8 +85,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_a_rollout_that_changes_what_is_protected_scores_lowest_and_the_detail_says_what(play, change):
-    outcome = await play({"guards": ["tests", "conftest.py"]}, change)
+async def test_a_rollout_that_changes_what_is_protected_scores_lowest_and_the_detail_says_what(run_commands, change):
+    outcome = await run_commands({"guards": ["tests", "conftest.py"]}, change)
     assert (outcome.reward, outcome.reward_status) == (0.0, RewardStatus.OK)
     assert "protected paths: " in outcome.reward_detail
     tampered = outcome.provenance["verification"]["tampered"]
@@ -95,22 +97,22 @@ async def test_a_rollout_that_changes_what_is_protected_scores_lowest_and_the_de
 @pytest.mark.parametrize(
     "harmless", ["cat tests/*.py; touch made", "touch -d 1990-01-01 tests/test_a.py", "cp -r tests copy; rm -r copy"]
 )
-async def test_a_rollout_that_leaves_what_is_protected_alone_is_judged(play, harmless):
-    outcome = await play({}, harmless, protected=("tests", "conftest.py"))
+async def test_a_rollout_that_leaves_what_is_protected_alone_is_judged(run_commands, harmless):
+    outcome = await run_commands({}, harmless, protected=("tests", "conftest.py"))
     assert outcome.reward == 1.0
     assert outcome.provenance["verification"]["protected"]["conftest.py"] == "absent"
     assert "sha256" in outcome.provenance["verification"]["protected"]["tests/test_a.py"]
 
 
-async def test_a_task_names_what_is_protected_beside_its_verifier(play):
-    assert (await play({}, CHANGES["edited"], protected=("tests/test_a.py",))).reward == 0.0
+async def test_a_task_names_what_is_protected_beside_its_verifier(run_commands):
+    assert (await run_commands({}, CHANGES["edited"], protected=("tests/test_a.py",))).reward == 0.0
 
 
-async def test_protection_holds_for_a_fresh_sandbox_as_well(play):
+async def test_protection_holds_for_a_fresh_sandbox_as_well(run_commands):
     options = {"command": "grep -q True tests/test_a.py"}
-    assert (await play(options, "echo forged > other", protected=("tests",), access="fresh")).reward == 1.0
-    assert (await play(options, CHANGES["edited"], protected=("tests",), access="fresh")).reward == 0.0
-    assert (await play(options, CHANGES["edited"], access="fresh")).reward == 1.0
+    assert (await run_commands(options, "echo forged > other", protected=("tests",), access="fresh")).reward == 1.0
+    assert (await run_commands(options, CHANGES["edited"], protected=("tests",), access="fresh")).reward == 0.0
+    assert (await run_commands(options, CHANGES["edited"], access="fresh")).reward == 1.0
 
 
 def line(**verifier):

@@ -34,12 +34,12 @@ async def pool(tmp_path):
 
 
 async def test_more_sandboxes_than_slots_wait_in_one_queue_over_two_members(pool):
-    async def play(number):
+    async def run_trajectory(number):
         async with await pool.open(SandboxSpec()) as sandbox:
             await sandbox.write_file("mine", str(number))
             return (await sandbox.exec("cat mine")).output, sandbox.provenance["member"]
 
-    found = await asyncio.wait_for(asyncio.gather(*(play(number) for number in range(12))), 60)
+    found = await asyncio.wait_for(asyncio.gather(*(run_trajectory(number) for number in range(12))), 60)
     assert [output for output, _ in found] == [str(number) for number in range(12)]
     assert {member for _, member in found} == {"acme_niced#1", "acme_niced#2"}
     assert pool.capacity(SandboxSpec()) == 4

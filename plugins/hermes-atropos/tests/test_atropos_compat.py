@@ -89,10 +89,10 @@ async def test_12_bare_grouping_loses_logprobs_and_ours_keeps_every_optional_fie
         images="picture",
     )
 
-    async def play(_item):
+    async def collect(_item):
         return dict(item)
 
-    bare, _ = await BareEnv(play=play).collect_trajectories({})
+    bare, _ = await BareEnv(collect=collect).collect_trajectories({})
     lost = {key for key in item if key not in bare}
     assert lost == {"inference_logprobs", "distill_token_ids", "distill_logprobs"}
     ours = group_of([dict(item)] * 3, group_size=3)
@@ -100,10 +100,10 @@ async def test_12_bare_grouping_loses_logprobs_and_ours_keeps_every_optional_fie
 
 
 async def test_12_bare_grouping_turns_absent_fields_into_empty_lists_and_ours_into_none(tokenizers):
-    async def play(_item):
+    async def collect(_item):
         return scored()
 
-    bare, _ = await BareEnv(play=play).collect_trajectories({})
+    bare, _ = await BareEnv(collect=collect).collect_trajectories({})
     assert (bare["advantages"], bare["images"]) == ([], [])
     ours = group_of([scored()], group_size=1)
     assert (ours["advantages"], ours["images"], ours["inference_logprobs"]) == (None, None, None)
@@ -112,7 +112,7 @@ async def test_12_bare_grouping_turns_absent_fields_into_empty_lists_and_ours_in
 async def test_12_one_failure_fails_a_bare_group_while_its_siblings_run_on(tokenizers):
     finished, gate, began = [], asyncio.Event(), asyncio.Event()
 
-    async def play(item):
+    async def collect(item):
         if not began.is_set():
             began.set()
             raise RuntimeError("first")
@@ -121,7 +121,7 @@ async def test_12_one_failure_fails_a_bare_group_while_its_siblings_run_on(token
         return scored()
 
     with pytest.raises(RuntimeError, match="first"):
-        await BareEnv(play=play).collect_trajectories({})
+        await BareEnv(collect=collect).collect_trajectories({})
     gate.set()
     siblings = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     await asyncio.gather(*siblings)
@@ -129,11 +129,11 @@ async def test_12_one_failure_fails_a_bare_group_while_its_siblings_run_on(token
 
 
 async def test_12_none_from_one_rollout_fails_a_bare_group(tokenizers):
-    async def play(_item):
+    async def collect(_item):
         return None
 
     with pytest.raises(ValueError, match="must return a ScoredDataItem"):
-        await BareEnv(play=play).collect_trajectories({})
+        await BareEnv(collect=collect).collect_trajectories({})
 
 
 async def test_12_bare_sending_fails_on_group_overrides_that_are_none(tokenizers):
@@ -196,14 +196,14 @@ async def test_20_a_bare_openai_server_sends_a_refused_request_nine_times(monkey
 async def test_14_a_full_queue_cancels_what_a_bare_environment_has_in_flight(tokenizers):
     never, cancelled = asyncio.Event(), []
 
-    async def play(item):
+    async def collect(item):
         try:
             await never.wait()
         except asyncio.CancelledError:
             cancelled.append(item["number"])
             raise
 
-    env = BareEnv(play=play)
+    env = BareEnv(collect=collect)
     env.max_num_workers = 4
     env.config.batch_size = 12
     await env.add_train_workers()
@@ -222,10 +222,10 @@ async def test_14_a_full_queue_cancels_what_a_bare_environment_has_in_flight(tok
 async def test_14_an_evaluation_cancels_what_a_bare_environment_has_in_flight(tokenizers):
     never = asyncio.Event()
 
-    async def play(item):
+    async def collect(item):
         await never.wait()
 
-    env = BareEnv(play=play)
+    env = BareEnv(collect=collect)
     env.max_num_workers = 4
     await env.add_train_workers()
     started = set(env.workers)
@@ -242,7 +242,7 @@ async def test_14_an_evaluation_cancels_what_a_bare_environment_has_in_flight(to
 async def test_13_bare_process_plays_one_group_at_a_time(tokenizers, monkeypatch):
     together, most = [0], [0]
 
-    async def play(item):
+    async def collect(item):
         together[0] += 1
         most[0] = max(most[0], together[0])
         await asyncio.sleep(0)
@@ -250,7 +250,7 @@ async def test_13_bare_process_plays_one_group_at_a_time(tokenizers, monkeypatch
         return scored(score=float(together[0]))
 
     config = compat.BaseEnvConfig(use_wandb=False, ensure_scores_are_not_same=False)
-    env = BareEnv(config, play=play)
+    env = BareEnv(config, collect=collect)
     env.n_groups_to_process, env.group_size_to_process = 5, 2
     env.max_token_len = 100
     monkeypatch.setattr(compat._base, "generate_html", lambda path: None)
@@ -259,12 +259,12 @@ async def test_13_bare_process_plays_one_group_at_a_time(tokenizers, monkeypatch
 
 
 async def test_13_one_failing_group_ends_a_bare_process(tokenizers):
-    async def play(item):
+    async def collect(item):
         if item["number"] == 2:
             raise RuntimeError("group 2")
         return scored()
 
-    env = BareEnv(play=play)
+    env = BareEnv(collect=collect)
     env.n_groups_to_process, env.group_size_to_process = 3, 1
     with pytest.raises(RuntimeError, match="group 2"):
         await env.process_manager()

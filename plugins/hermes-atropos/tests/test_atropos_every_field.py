@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PLUGINS
-from field_plays import FieldAgentEnv, FieldEnv, NeedyEnv, OwnCodeEnv, Place, Seen, play
+from field_runs import FieldAgentEnv, FieldEnv, NeedyEnv, OwnCodeEnv, Place, Seen, run_process
 
 from hermes_atropos import AgentEnvConfig, HermesAgentEnvConfig
 from hermes_atropos.agent.config import OWNERS
@@ -315,13 +315,13 @@ async def test_a_field_does_what_its_row_says(config, name, row, place):
     if isinstance(row, ShownBy):
         assert name in OWNERS or re.search(rf"\b{name}\b", row.source())
     elif isinstance(row, Refused):
-        seen = await play(place, kind, row.phase, **{**row.beside, name: row.value})
+        seen = await run_process(place, kind, row.phase, **{**row.beside, name: row.value})
         assert re.search(row.message, seen.error)
         assert seen.requests == []
     else:
         other = {} if row.other is None else {name: row.other}
         without = await place.once(kind, row.phase, **{**row.beside, **other})
-        seen = await play(place, kind, row.phase, **{**row.beside, name: row.value})
+        seen = await run_process(place, kind, row.phase, **{**row.beside, name: row.value})
         assert row.look(seen) != row.look(without)
         assert row.look is error or not (seen.error or without.error)
 
@@ -343,7 +343,9 @@ async def test_max_sandbox_starts_bounds_the_sandboxes_being_created(limit, toge
         raise BackendError("no")
 
     monkeypatch.setattr("atropos_components.TellingBackend.open", opened)
-    await play(place, NeedyEnv, max_sandbox_starts=limit, group_size=4, max_attempts=1, terminal_backend="telling")
+    await run_process(
+        place, NeedyEnv, max_sandbox_starts=limit, group_size=4, max_attempts=1, terminal_backend="telling"
+    )
     assert most == [together]
 
 

@@ -20,7 +20,7 @@ from hermes_models import OpenAIChatClient
 from hermes_testing.watching import TooSoon, with_more_time
 
 
-async def play(model=None, kind=PuzzleEnv, **fields):
+async def run_group(model=None, kind=PuzzleEnv, **fields):
     """Play one group; returns it with the model and the environment."""
     env = environment(model or TokenDouble(), kind=kind, **fields)
     await env.setup()
@@ -40,7 +40,7 @@ def once(name, arguments="{}"):
 
 async def tools_of(**fields):
     model = TokenDouble()
-    await play(model, **fields)
+    await run_group(model, **fields)
     return set(model.requests[0].tools.names)
 
 
@@ -59,29 +59,29 @@ async def test_a_distribution_is_drawn_by_the_seed_and_once_a_group():
     draws = []
     for seed in (0, 2, 4, 7, 8):
         model = TokenDouble()
-        await play(model, distribution="development", seed=seed, group_size=3)
+        await run_group(model, distribution="development", seed=seed, group_size=3)
         offered = {request.tools.names for request in model.requests}
         assert len(offered) == 1
         draws.append(offered.pop())
     assert len(set(draws)) > 1
     model = TokenDouble()
-    await play(model, distribution="development", seed=0)
+    await run_group(model, distribution="development", seed=0)
     assert model.requests[0].tools.names == draws[0]
 
 
 async def test_a_draw_of_nothing_that_is_installed_fails_its_group_only():
     env = environment(TokenDouble(), distribution="research")
     await env.setup()
-    failed = played = 0
+    failed = succeeded = 0
     for _ in range(40):
         try:
             await env.collect_trajectories(await env.get_next_item())
-            played += 1
+            succeeded += 1
         except TaskError as error:
             assert "pip install" in str(error)  # noqa: PT017 - one of several outcomes
             failed += 1
     await env.aclose()
-    assert failed > played > 0
+    assert failed > succeeded > 0
 
 
 async def test_a_distribution_of_which_nothing_is_installed_is_an_error_at_once():
@@ -105,16 +105,16 @@ async def test_concurrent_groups_keep_their_own_tools():
 
 
 async def test_max_agent_turns_ends_a_rollout():
-    group, _ = await play(TokenDouble(lambda _: calls("noop")), max_agent_turns=3)
+    group, _ = await run_group(TokenDouble(lambda _: calls("noop")), max_agent_turns=3)
     assert [about["stop_reason"] for about in group["overrides"]] == ["max_turns"] * 2
     assert group["overrides"][0]["turns"] == 3
 
 
 async def test_the_system_prompt_comes_first():
     model = TokenDouble()
-    await play(model, system_prompt="be brief")
+    await run_group(model, system_prompt="be brief")
     assert model.requests[0].conversation.messages[0] == {"role": "system", "content": "be brief"}
-    await play(model, system_prompt=None)
+    await run_group(model, system_prompt=None)
     assert model.requests[-1].conversation.messages[0]["role"] == "user"
 
 
@@ -124,7 +124,7 @@ async def test_the_system_prompt_comes_first():
 )
 async def test_sampling_fields_go_into_every_request(field, value, name):
     model = TokenDouble(once("noop"))
-    group, _ = await play(model, **{field: value})
+    group, _ = await run_group(model, **{field: value})
     assert {request.sampling[name] for request in model.requests} == {value}
     assert group["generation_params"][name] == value
 
@@ -132,14 +132,14 @@ async def test_sampling_fields_go_into_every_request(field, value, name):
 async def test_extra_body_goes_to_chat_servers_and_sampling_to_all():
     fields = {"extra_body": {"provider": {"order": ["a"]}}, "sampling": {"top_p": 0.5}}
     chat = ChatDouble()
-    await play(chat, **fields)
+    await run_group(chat, **fields)
     assert chat.requests[0].sampling["provider"] == {"order": ["a"]}
     assert chat.requests[0].sampling["top_p"] == 0.5
 
 
 async def test_reasoning_fields_go_into_chat_requests():
     model = ChatDouble()
-    await play(model, reasoning_effort="low")
+    await run_group(model, reasoning_effort="low")
     assert model.requests[0].sampling["reasoning"] == {"enabled": True, "effort": "low"}
 
 
@@ -148,7 +148,7 @@ async def test_the_terminal_backend_is_the_named_one():
         reward_needs_sandbox = True
 
     with pytest.raises(UnknownComponentError, match="hermes-backend-docker"):
-        await play(kind=Needy, terminal_backend="docker")
+        await run_group(kind=Needy, terminal_backend="docker")
 
 
 async def test_lifetime_and_further_sandbox_fields_reach_the_backend():
@@ -156,7 +156,7 @@ async def test_lifetime_and_further_sandbox_fields_reach_the_backend():
         reward_needs_sandbox = True
 
     fields = {"terminal_lifetime": 77, "sandbox": {"pids": 5}, "max_attempts": 1}
-    group, env = await play(kind=Needy, terminal_backend="telling", **fields)
+    group, env = await run_group(kind=Needy, terminal_backend="telling", **fields)
     assert group is None
     assert {entry.reason for entry in env.ledger.entries} == {"tool_backend_error: BackendError: lifetime 77, pids 5"}
 
@@ -167,7 +167,7 @@ async def test_terminal_timeout_stops_a_command(tmp_path):
     async def attempt(seconds):
         begun.unlink(missing_ok=True)
         model = TokenDouble(once("terminal", json.dumps({"command": f"echo begun; touch {begun}; sleep 600"})))
-        group, _ = await play(model, enabled_toolsets=["terminal"], terminal_timeout=seconds, group_size=1)
+        group, _ = await run_group(model, enabled_toolsets=["terminal"], terminal_timeout=seconds, group_size=1)
         TooSoon.unless(begun.exists(), "the command had not begun")
         assert group is not None
         said = group["messages"][0][2]["content"].replace(" ", "")
@@ -186,7 +186,7 @@ async def test_tool_pool_size_bounds_the_worker_threads_of_rewards():
                 pair.wait(patience)
                 return 1.0
 
-        group, _ = await play(kind=Meeting, tool_pool_size=size, max_attempts=1)
+        group, _ = await run_group(kind=Meeting, tool_pool_size=size, max_attempts=1)
         return group
 
     assert (await run(8, 60))["scores"] == [1.0, 1.0]
@@ -197,9 +197,9 @@ async def test_the_parser_reads_raw_text_in_phase_two():
     def answer(request):
         return says("done") if len(request.conversation) > 2 else says("CALL noop")
 
-    group, _ = await play(TokenDouble(answer), tool_call_parser="shouting")
+    group, _ = await run_group(TokenDouble(answer), tool_call_parser="shouting")
     assert [message["role"] for message in group["messages"][0]] == ["user", "assistant", "tool", "assistant"]
-    group, _ = await play(TokenDouble(answer), tool_call_parser=None)
+    group, _ = await run_group(TokenDouble(answer), tool_call_parser=None)
     assert [message["role"] for message in group["messages"][0]] == ["user", "assistant"]
 
 
@@ -207,9 +207,9 @@ async def test_what_a_chat_server_left_unread_is_read_by_the_parser():
     def answer(request):
         return says("done") if len(request.conversation) > 2 else says("CALL noop")
 
-    group, _ = await play(ChatDouble(answer), tool_call_parser="shouting")
+    group, _ = await run_group(ChatDouble(answer), tool_call_parser="shouting")
     assert [message["role"] for message in group["messages"][0]] == ["user", "assistant", "tool", "assistant"]
-    group, _ = await play(ChatDouble(answer), tool_call_parser="hermes")
+    group, _ = await run_group(ChatDouble(answer), tool_call_parser="hermes")
     assert [message["role"] for message in group["messages"][0]] == ["user", "assistant"]
 
 
@@ -241,7 +241,7 @@ async def test_a_parser_that_is_not_installed_is_an_error_that_says_where_it_is(
     ],
 )
 async def test_the_result_budget_shortens_what_a_tool_answers(fields, shown):
-    group, _ = await play(TokenDouble(once("long_text")), enabled_toolsets=["atropos_testing"], **fields)
+    group, _ = await run_group(TokenDouble(once("long_text")), enabled_toolsets=["atropos_testing"], **fields)
     assert group["messages"][0][2]["content"].count("x" * 20) == shown // 20
 
 
@@ -254,7 +254,7 @@ async def test_time_limit_ends_a_rollout(monkeypatch):
 
     async def attempt(seconds):
         begun.clear()
-        group, _ = await play(TokenDouble(lambda _: calls("hang")), time_limit=seconds)
+        group, _ = await run_group(TokenDouble(lambda _: calls("hang")), time_limit=seconds)
         TooSoon.unless(len(begun) >= 2, "the calls of the group's two rollouts had not begun")
         assert group is not None
         assert group["overrides"][0]["stop_reason"] == "time_limit"
@@ -264,21 +264,21 @@ async def test_time_limit_ends_a_rollout(monkeypatch):
 
 
 async def test_max_tool_calls_ends_a_rollout():
-    group, _ = await play(TokenDouble(lambda _: calls("noop")), max_tool_calls=1)
+    group, _ = await run_group(TokenDouble(lambda _: calls("noop")), max_tool_calls=1)
     assert group["overrides"][0]["stop_reason"] == "tool_call_limit"
 
 
 async def test_max_total_tokens_ends_a_rollout():
     call = RequestedCall(id="c", name="noop", arguments="{}")
     reply = ModelReply(content=None, tool_calls=(call,), usage=Usage(completion_tokens=10))
-    group, _ = await play(TokenDouble(lambda _: reply), max_total_tokens=15)
+    group, _ = await run_group(TokenDouble(lambda _: reply), max_total_tokens=15)
     assert (group["overrides"][0]["stop_reason"], group["overrides"][0]["turns"]) == ("token_limit", 2)
 
 
 async def test_max_truncated_replies_ends_a_rollout():
     call = RequestedCall(id="c", name="noop", arguments='{"n": ')
     reply = ModelReply(content=None, tool_calls=(call,), finish_reason="length")
-    group, _ = await play(TokenDouble(lambda _: reply), max_truncated_replies=2)
+    group, _ = await run_group(TokenDouble(lambda _: reply), max_truncated_replies=2)
     assert (group["overrides"][0]["stop_reason"], group["overrides"][0]["turns"]) == ("token_limit", 2)
 
 
@@ -287,7 +287,7 @@ async def test_verifier_timeout_ends_a_reward():
         async def compute_reward(self, item, result, ctx):
             await asyncio.Event().wait()
 
-    group, env = await play(kind=Slow, verifier_timeout=0.05, max_attempts=1)
+    group, env = await run_group(kind=Slow, verifier_timeout=0.05, max_attempts=1)
     assert group is None
     assert "took more than 0.05 s" in env.ledger.entries[0].reason
 
@@ -303,25 +303,25 @@ def failing_first(count):
 
 
 async def test_a_failed_rollout_is_replaced():
-    group, env = await play(failing_first(1), failed_rollouts="replace")
+    group, env = await run_group(failing_first(1), failed_rollouts="replace")
     assert len(group["scores"]) == 2
     assert "group_size" not in group["group_overrides"]
     assert env.ledger.summary() == {"sent": 0, "rejected": 0, "errored": 1, "cancelled": 0, "open": 2}
 
 
 async def test_max_attempts_bounds_the_replacements():
-    _, env = await play(failing_first(99), failed_rollouts="replace", max_attempts=2)
+    _, env = await run_group(failing_first(99), failed_rollouts="replace", max_attempts=2)
     assert env.ledger.summary()["errored"] == 4
 
 
 async def test_a_group_shrinks_where_the_config_says_so():
-    group, _ = await play(failing_first(1), failed_rollouts="shrink", group_size=4)
+    group, _ = await run_group(failing_first(1), failed_rollouts="shrink", group_size=4)
     assert len(group["scores"]) == 3
     assert group["group_overrides"]["group_size"] == 3
 
 
 async def test_min_group_size_rejects_what_shrank_too_much():
-    group, env = await play(failing_first(2), failed_rollouts="shrink", group_size=4, min_group_size=3)
+    group, env = await run_group(failing_first(2), failed_rollouts="shrink", group_size=4, min_group_size=3)
     assert group is None
     summary = env.ledger.summary()
     assert (summary["errored"], summary["rejected"], summary["open"]) == (2, 2, 0)
@@ -329,7 +329,7 @@ async def test_min_group_size_rejects_what_shrank_too_much():
 
 
 async def test_a_group_is_rejected_for_one_failure_where_the_config_says_so():
-    group, _ = await play(failing_first(1), failed_rollouts="reject", group_size=4)
+    group, _ = await run_group(failing_first(1), failed_rollouts="reject", group_size=4)
     assert group is None
 
 
@@ -338,26 +338,26 @@ async def test_the_policy_decides_about_a_cause():
         return calls("noop")
 
     fields = {"max_agent_turns": 2, "max_attempts": 1}
-    scored, _ = await play(TokenDouble(endless), **fields)
+    scored, _ = await run_group(TokenDouble(endless), **fields)
     assert scored["scores"] == [0.0, 0.0]
-    dropped, _ = await play(TokenDouble(endless), policy={"max_turns": "drop"}, **fields)
+    dropped, _ = await run_group(TokenDouble(endless), policy={"max_turns": "drop"}, **fields)
     assert dropped is None
-    masked, _ = await play(TokenDouble(endless), policy={"max_turns": "mask"}, **fields)
+    masked, _ = await run_group(TokenDouble(endless), policy={"max_turns": "mask"}, **fields)
     assert {mask for masks in masked["masks"] for mask in masks} == {-100}
 
 
 async def test_require_exact_drops_what_is_not():
     report = Exactness(sampled=2, trained=1, faults=("turn 0, token 1 has no loss",))
-    group, env = await play(TokenDouble(exactness=report), require_exact=True, max_attempts=1)
+    group, env = await run_group(TokenDouble(exactness=report), require_exact=True, max_attempts=1)
     assert group is None
     assert "require_exact: turn 0, token 1 has no loss" in env.ledger.entries[0].reason
-    group, _ = await play(TokenDouble(exactness=report), require_exact=False)
+    group, _ = await run_group(TokenDouble(exactness=report), require_exact=False)
     assert group is not None
 
 
 async def test_branches_become_sequences_with_weights():
     model = TokenDouble(samples=lambda session: [session.sample(), session.sample(branch=1, reason="compaction")])
-    group, _ = await play(model)
+    group, _ = await run_group(model)
     assert [about["weight"] for about in group["overrides"]] == [0.5] * 4
     assert group["group_overrides"]["group_size"] == 4
 
@@ -410,7 +410,9 @@ def ending_its_sandbox(request):
 @pytest.mark.parametrize("failed_rollouts", ["replace", "shrink", "reject"])
 async def test_a_model_that_ends_its_sandbox_gets_the_lowest_reward(failed_rollouts):
     fields = {"enabled_toolsets": ["terminal"], "failed_rollouts": failed_rollouts, "lowest_reward": -2.0}
-    group, env = await play(TokenDouble(ending_its_sandbox), SandboxEnv, ensure_scores_are_not_same=False, **fields)
+    group, env = await run_group(
+        TokenDouble(ending_its_sandbox), SandboxEnv, ensure_scores_are_not_same=False, **fields
+    )
     assert group["scores"] == [-2.0, -2.0]
     assert env.ledger.summary()["errored"] == 2
 

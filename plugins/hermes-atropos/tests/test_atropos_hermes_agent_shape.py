@@ -57,7 +57,7 @@ def _json(value):
 @pytest.fixture
 async def chat():
     async with serving_answers() as served:
-        served.plays(writes_what_is_asked)
+        served.set_answers(writes_what_is_asked)
         yield served
 
 

@@ -13,7 +13,7 @@ from chat_server import connecting, serving_answers
 
 @pytest.fixture
 async def server():
-    """A chat server on the loopback interface; `server.plays` says what it answers."""
+    """A chat server on the loopback interface; `server.set_answers` sets its answers."""
     async with serving_answers() as server:
         yield server
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from chatml_folder import chatml_folder
 from token_clients import connecting_tokens, request
-from token_rollout import CALL_TEXT, CALLED, RESULT, USER, rollout
+from token_rollout import CALL_TEXT, CALLED, RESULT, USER, open_rollout
 from token_server import TokenServer, serving_tokens
 
 from hermes_core.contracts.tokens import Exactness
@@ -81,28 +81,28 @@ def test_a_parameter_that_masks_nothing_is_not_a_constraint(sampling):
 
 @pytest.mark.parametrize("protocol", ["vllm", "sglang", "atropos"])
 async def test_a_rollout_with_one_constrained_turn_is_marked_counted_and_not_exact(folder, protocol):
-    async with rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"], protocol=protocol) as play:
-        await play.ask(USER)
-        assert play.session.exactness().is_exact
-        await play.ask(USER, CALLED, RESULT, logit_bias={"5": 1.0})
-        (sample,) = play.session.samples()
-        found = play.session.exactness()
+    async with open_rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"], protocol=protocol) as rollout:
+        await rollout.ask(USER)
+        assert rollout.session.exactness().is_exact
+        await rollout.ask(USER, CALLED, RESULT, logit_bias={"5": 1.0})
+        (sample,) = rollout.session.samples()
+        found = rollout.session.exactness()
         assert sample.to_json()["constrained"] is True
-        assert found.constrained == len(play.tokenizer.encode_scaffold("done<|im_end|>"))
+        assert found.constrained == len(rollout.tokenizer.encode_scaffold("done<|im_end|>"))
         assert not found.is_exact
         assert found.constraints == (f"turn 1: {found.constrained} sampled tokens under logit_bias",)
         assert found.constraints[0] in found.why_not_exact()
-        assert play.session.managed_state()["nodes"][0]["metadata"]["constrained"] is True
+        assert rollout.session.managed_state()["nodes"][0]["metadata"]["constrained"] is True
 
 
 async def test_masked_tokens_are_marked_and_counted_and_may_be_allowed(folder):
-    async with rollout(folder, ["done<|im_end|>"]) as play:
-        await play.ask(USER, logit_bias={"5": 1.0})
-        found = play.session.exactness()
+    async with open_rollout(folder, ["done<|im_end|>"]) as rollout:
+        await rollout.ask(USER, logit_bias={"5": 1.0})
+        found = rollout.session.exactness()
         assert "--allow-constrained" in found.why_not_exact()
         assert found.why_not_exact(allow_constrained=True) == ""
         assert found.constrained > 0
-        assert play.session.samples()[0].constrained
+        assert rollout.session.samples()[0].constrained
 
 
 def test_an_allowed_mask_hides_no_fault():
@@ -111,20 +111,20 @@ def test_an_allowed_mask_hides_no_fault():
 
 
 async def test_a_branch_without_loss_on_constrained_tokens_is_not_marked(folder):
-    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as play:
+    async with open_rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as rollout:
         one, more = {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."}
-        await play.ask(USER, logit_bias={"5": 1.0})
-        await play.ask(USER, one, more)
-        await play.ask(USER, one, {"role": "user", "content": "Else."})
-        assert [sample.constrained for sample in play.session.samples()] == [True, False]
+        await rollout.ask(USER, logit_bias={"5": 1.0})
+        await rollout.ask(USER, one, more)
+        await rollout.ask(USER, one, {"role": "user", "content": "Else."})
+        assert [sample.constrained for sample in rollout.session.samples()] == [True, False]
 
 
 async def test_the_same_prompt_with_a_mask_and_without_is_told_apart_by_the_wire_check(folder):
-    async with rollout(folder, ["one two<|im_end|>", "one three<|im_end|>"]) as play:
-        await play.ask(USER, logit_bias={"5": 1.0})
-        await play.ask(USER)
-        assert sorted(sample.constrained for sample in play.session.samples()) == [False, True]
-        assert play.check().faults == ()
+    async with open_rollout(folder, ["one two<|im_end|>", "one three<|im_end|>"]) as rollout:
+        await rollout.ask(USER, logit_bias={"5": 1.0})
+        await rollout.ask(USER)
+        assert sorted(sample.constrained for sample in rollout.session.samples()) == [False, True]
+        assert rollout.check().faults == ()
 
 
 def test_reports_add_up_and_those_of_older_versions_are_read():

@@ -32,7 +32,7 @@ def judged(registry):
     from hermes_core.tooling import select_tools
     from hermes_models import OracleModel
 
-    async def play(name, options, *commands, files=(), answer="done"):
+    async def run_commands(name, options, *commands, files=(), answer="done"):
         task = Task(
             id="t",
             messages=({"role": "user", "content": "go"},),
@@ -46,4 +46,4 @@ def judged(registry):
         async with Runtime(registry) as runtime:
             return await run_rollout(RolloutSpec(rollout_id="r", group=group), runtime, model)
 
-    return play
+    return run_commands

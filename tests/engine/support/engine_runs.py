@@ -31,7 +31,7 @@ def drawn_from(expression: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played:
+class FinishedRun:
     """A run that is over: its folder, what it printed, and what the proxy has seen."""
 
     out: Path
@@ -81,9 +81,9 @@ async def run_cli(*arguments: object) -> tuple[int, str]:
     return process.returncode or 0, output.decode()
 
 
-async def play(
+async def run_tasks(
     engine: Engine, family: Family, folder: Path, *flags: object, tasks: Sequence[dict[str, Any]] = ()
-) -> Played:
+) -> FinishedRun:
     """Run tasks on an engine by way of the recording proxy."""
     path, log = folder / "tasks.jsonl", folder / "wire.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in tasks or [task()]), encoding="utf-8")
@@ -92,4 +92,4 @@ async def play(
             *("run", path, "--out", folder / "out", "--model", url, "--model-name", engine.model_name),
             *("--model-protocol", "vllm", "--tokenizer", engine.tokenizer_dir, "--parser", family.parser, *flags),
         )
-    return Played(out=folder / "out", log=log, code=code, output=output)
+    return FinishedRun(out=folder / "out", log=log, code=code, output=output)

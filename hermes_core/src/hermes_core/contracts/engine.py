@@ -70,7 +70,7 @@ class RolloutEngine(Protocol):
         """
         ...
 
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+    async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play one attempt and return its outcome unchanged.
 
         If the worker and its attempt are lost, raise `EngineLostError`; the run's policy decides whether to retry. A

@@ -57,7 +57,7 @@ async def run_rollout(
     started = RolloutStarted(rollout_id=spec.rollout_id, task_id=spec.task.id, group_id=spec.group.group_id)
     runtime.registry.fire("hermes_rollout_started", started)
     try:
-        await _Play(runtime, model, record, agent).run()
+        await _RolloutRun(runtime, model, record, agent).run()
     except asyncio.CancelledError:
         record.stop_reason = StopReason.CANCELLED
         _finish(runtime, record)
@@ -73,7 +73,7 @@ def _finish(runtime: Runtime, record: RolloutRecord) -> RolloutOutcome:
     return outcome
 
 
-class _Play:
+class _RolloutRun:
     """The phases of one rollout, in order: sandbox, task setup, agent, verification, clean-up."""
 
     def __init__(self, runtime: Runtime, model: ModelClient, record: RolloutRecord, agent: Agent) -> None:

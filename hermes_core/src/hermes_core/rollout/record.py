@@ -112,8 +112,8 @@ class RolloutRecord:
     @property
     def can_be_judged(self) -> bool:
         """Whether the model's part ended in a way that a verifier may score."""
-        has_played = self.turns > 0 or self.stop_reason is StopReason.CONTEXT_LIMIT
-        return self.stop_reason is not None and self.stop_reason not in NOT_JUDGED and has_played
+        has_run = self.turns > 0 or self.stop_reason is StopReason.CONTEXT_LIMIT
+        return self.stop_reason is not None and self.stop_reason not in NOT_JUDGED and has_run
 
     def agent_result(self, messages: list[Message]) -> AgentResult:
         """Describe the model's part to a verifier; `messages` is a copy that it may keep."""

@@ -242,7 +242,7 @@ def _summary_line(counts: Mapping[str, Any]) -> str:
     if counts["is_finished_before"]:
         return f"{path} is complete with {before} groups, nothing was run"
     said = f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} failed, {before} from before"
-    failed = counts["groups_to_play_again"]
+    failed = counts["groups_to_rerun"]
     again = f"{failed} failed group is" if failed == 1 else f"{failed} failed groups are"
     return f"{said}; {again} repeated by the same command" if failed else said
 

@@ -20,7 +20,7 @@ from hermes_atropos.groups.dataset import load_items
 from hermes_atropos.groups.evaluation import PASSED, evaluate_items
 from hermes_atropos.groups.group_runner import PLACE, GroupRunner, why_unscored
 from hermes_atropos.groups.grouping import Group
-from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.item_run import ITEM
 from hermes_atropos.groups.ledger import End
 from hermes_atropos.groups.planning import Place
 from hermes_atropos.groups.sequences import Item, conversation_item, exact_items
@@ -71,7 +71,7 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         self.max_num_workers = self._worker_limit()
         self.ledger = self._workshop.ledger
         self.outlet = GroupSink(config, self.ledger)
-        self._player = GroupRunner(config, self.ledger, self._collected_rollout)
+        self._group_runner = GroupRunner(config, self.ledger, self._collected_rollout)
         self._policy = config.rollout_policy()
         self._sft = SftTokens(config, self.load_tokenizer)
         self.dataset_items: list[dict[str, Any]] = []
@@ -128,17 +128,17 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
     async def collect_trajectories(self, item: Any) -> tuple[Group | None, list[Any]]:
         """Run a group; return None if it is unusable, with the reason in the ledger."""
         plan = self.plan_group(item)
-        played = await self._player.play(plan, item, {"group_id": plan.group_id, "task_id": plan.task.id})
-        self._note_tool_errors(played.outcomes)
-        if played.group is None:
-            logger.warning("group %s is rejected: %s", plan.group_id, played.reason)
+        finished = await self._group_runner.run(plan, item, {"group_id": plan.group_id, "task_id": plan.task.id})
+        self._note_tool_errors(finished.outcomes)
+        if finished.group is None:
+            logger.warning("group %s is rejected: %s", plan.group_id, finished.reason)
         else:
             if not self._use_managed_server():
-                for about in played.group["overrides"]:
+                for about in finished.group["overrides"]:
                     about.setdefault("trainable", False)
-            params = {**self._workshop.generation_params, **(played.group["generation_params"] or {})}
-            played.group["generation_params"] = params
-        return played.group, list(played.backlog)
+            params = {**self._workshop.generation_params, **(finished.group["generation_params"] or {})}
+            finished.group["generation_params"] = params
+        return finished.group, list(finished.backlog)
 
     def collected_group(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
         """Call `collect_trajectories`; an author's override may use a `ToolContext` without await."""
@@ -167,7 +167,7 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
         return (items[0] if len(items) == 1 else items or None), []
 
     async def _collect_items(self, place: Place) -> list[Item]:
-        outcome = await self._play_rollout(place)
+        outcome = await self._run_rollout(place)
         if self._use_managed_server():
             return exact_items(outcome)
         conversation = conversation_item(outcome)
@@ -229,12 +229,14 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
     async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
         """Run one rollout outside of any group, as in training, labelled with its split."""
         plan = self.plan_group(item, split=split)
-        outcome = await self._play_in(Place(group=plan), split)
-        return await self._play_in(Place(group=plan, attempt=2, suspect=True), split) if outcome.suspect else outcome
+        outcome = await self._run_attempt(Place(group=plan), split)
+        if not outcome.suspect:
+            return outcome
+        return await self._run_attempt(Place(group=plan, attempt=2, suspect=True), split)
 
-    async def _play_in(self, place: Place, split: str) -> RolloutOutcome:
+    async def _run_attempt(self, place: Place, split: str) -> RolloutOutcome:
         with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=split):
-            outcome = await self._play_rollout(place)
+            outcome = await self._run_rollout(place)
             end = End.ERRORED if outcome.reward is None else End.REJECTED
             why = why_unscored(outcome) if outcome.reward is None else f"{split}: not for training"
             self.ledger.close(place.rollout_id, end, why)
@@ -242,16 +244,16 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
 
     async def evaluate_items(self, items: Iterable[Any], *, passed: float = PASSED) -> dict[str, float]:
         """Run items for an evaluation; return `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
-        play = functools.partial(self.run_item, split="eval")
-        return await evaluate_items(play, items, at_once=self.config.max_eval_workers, passed=passed)
+        run_item = functools.partial(self.run_item, split="eval")
+        return await evaluate_items(run_item, items, at_once=self.config.max_eval_workers, passed=passed)
 
-    async def _play_rollout(self, place: Place) -> RolloutOutcome:
+    async def _run_rollout(self, place: Place) -> RolloutOutcome:
         model = self._workshop.model_pool.of_split(place.group.task.split)
         outcome = self._workshop.scrubber.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settle(outcome))
-        item_play = ITEM.get()
-        if item_play is not None:
-            item_play.note_outcome(outcome)
+        item_run = ITEM.get()
+        if item_run is not None:
+            item_run.note_outcome(outcome)
         place.outcome = outcome
         return outcome
 

@@ -259,7 +259,7 @@ async def test_reasoning_that_the_prompt_opens_is_exact_too(folder, tmp_path):
 
 async def test_in_phase_one_a_chat_server_will_do(tmp_path):
     async with serving_answers() as served:
-        served.plays(completion(call_of("terminal", command="echo heron")), completion("heron"))
+        served.set_answers(completion(call_of("terminal", command="echo heron")), completion("heron"))
         fields = {"group_size": 1, "data_path_to_save_groups": str(tmp_path / "g.jsonl"), "include_messages": True}
         env = NotesEnv(agent_config(**fields), [server(base_url=served.url)])
         await env.setup()

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from agent_envs import NotesEnv, agent_config, agent_env, call_of, copying, play_one, responses, script
+from agent_envs import NotesEnv, agent_config, agent_env, call_of, copying, responses, run_one, script
 from aiohttp import web
 from atropos_envs import PLUGINS, ChatDouble, says
 
@@ -104,7 +104,7 @@ def test_a_field_of_a_slot_pool_beside_another_backend_names_the_package(field, 
 
 async def asked(**fields):
     """Return the request to the backend of a pool."""
-    outcome, _, _ = await play_one(copying, plugins=POOLS, **fields)
+    outcome, _, _ = await run_one(copying, plugins=POOLS, **fields)
     return json.loads(outcome.failure.message)
 
 
@@ -132,7 +132,7 @@ async def test_network_and_isolation_are_requested_from_the_backend(fields, netw
 @pytest.mark.component("bwrap")
 async def test_without_network_a_command_has_none():
     show = script(call_of("terminal", command="ls /sys/class/net; cat /proc/net/dev | wc -l"), "done")
-    outcome, _, _ = await play_one(show, allow_network=False)
+    outcome, _, _ = await run_one(show, allow_network=False)
     assert outcome.provenance["sandbox"]["network"] == "none"
     assert outcome.provenance["sandbox"]["isolation"] == "bwrap"
 
@@ -168,21 +168,21 @@ def test_the_whole_configuration_as_it_is_shown_can_be_given_back(mode, tmp_path
 
 
 async def test_the_steps_are_bounded():
-    outcome, _, model = await play_one(script(call_of("terminal", command="true")), agent_max_steps=3)
+    outcome, _, model = await run_one(script(call_of("terminal", command="true")), agent_max_steps=3)
     assert (outcome.stop_reason, len(model.requests)) == (StopReason.MAX_TURNS, 3)
 
 
 async def test_temperature_and_tokens_go_into_the_request():
-    _, _, model = await play_one(copying)
+    _, _, model = await run_one(copying)
     assert model.requests[0].sampling["temperature"] == 0.7
     assert "max_tokens" not in model.requests[0].sampling, "the server decides"
-    _, _, model = await play_one(copying, agent_temperature=0.2, agent_max_tokens=99)
+    _, _, model = await run_one(copying, agent_temperature=0.2, agent_max_tokens=99)
     assert (model.requests[0].sampling["temperature"], model.requests[0].sampling["max_tokens"]) == (0.2, 99)
 
 
 async def test_what_the_config_says_of_sampling_wins():
     fields = {"sampling": {"max_tokens": 5, "top_p": 0.5}, "extra_body": {"temperature": 0.9}}
-    _, _, model = await play_one(copying, **fields, agent_max_tokens=99)
+    _, _, model = await run_one(copying, **fields, agent_max_tokens=99)
     assert model.requests[0].sampling == {"temperature": 0.9, "max_tokens": 5, "top_p": 0.5}
 
 
@@ -192,12 +192,12 @@ async def test_there_is_a_pause_between_two_calls_and_none_before_the_first(monk
     async def pause(seconds):
         pauses.append(seconds)
 
-    monkeypatch.setattr("hermes_atropos.agent.play.pause", pause)
+    monkeypatch.setattr("hermes_atropos.agent.agent_run.pause", pause)
     three = script(call_of("terminal", command="true") * 2, call_of("terminal", command="true"), "done")
-    await play_one(three, agent_tool_delay_s=0.25)
+    await run_one(three, agent_tool_delay_s=0.25)
     assert pauses == [0.25, 0.25]
     pauses.clear()
-    await play_one(three)
+    await run_one(three)
     assert pauses == []
 
 
@@ -208,14 +208,14 @@ async def test_a_pause_is_waited():
 
 async def test_the_metadata_of_results_is_shown_on_request():
     seen = script(call_of("terminal", command="exit 4"), "done")
-    outcome, _, _ = await play_one(seen)
+    outcome, _, _ = await run_one(seen)
     assert "metadata" not in responses(outcome.messages[3]["content"])[0]
-    outcome, _, _ = await play_one(seen, agent_tool_metadata=True)
+    outcome, _, _ = await run_one(seen, agent_tool_metadata=True)
     assert responses(outcome.messages[3]["content"])[0]["metadata"] == {"exit_code": 4}
 
 
 async def tools_of(**fields):
-    outcome, _, _ = await play_one(script("done"), **fields)
+    outcome, _, _ = await run_one(script("done"), **fields)
     listed = outcome.messages[0]["content"].partition("<tools>")[2].partition("</tools>")[0]
     return [tool["name"] for tool in json.loads(listed)]
 
@@ -237,7 +237,7 @@ async def test_tools_outside_the_sandbox_are_offered_where_something_runs_them()
     fields = {"enabled_toolsets": ["default", "postcard"], "plugins": POOLS}
     assert "postcard" not in await tools_of(**fields)
     assert "postcard" in await tools_of(**fields, tool_server_url="inprocess")
-    outcome, _, _ = await play_one(script(call_of("postcard"), "done"), **fields, tool_server_url="inprocess")
+    outcome, _, _ = await run_one(script(call_of("postcard"), "done"), **fields, tool_server_url="inprocess")
     assert responses(outcome.messages[3]["content"])[0]["output"] == "sent"
 
 
@@ -288,7 +288,7 @@ async def test_a_tool_servers_tools_are_offered_and_run_there():
         fields = {"tool_server_url": served.url, "tool_server_token": "t"}
         assert "web_search" in await tools_of(**fields)
         assert "web_search" not in await tools_of(**fields, disabled_toolsets=["web"])
-        outcome, _, _ = await play_one(script(calls, "done"), **fields)
+        outcome, _, _ = await run_one(script(calls, "done"), **fields)
     good, bad = responses(outcome.messages[3]["content"])
     assert (good["success"], good["output"]) == (True, "an answer")
     assert "status 500: crashed" in bad["error"]
@@ -299,24 +299,24 @@ async def test_a_tool_servers_tools_are_offered_and_run_there():
 async def test_a_tool_server_that_refuses_or_is_not_there_is_an_error_at_the_start():
     async with ToolServer(token="t") as served:
         with pytest.raises(ConfigError, match="status 403"):
-            await play_one(copying, tool_server_url=served.url, tool_server_token="wrong")
+            await run_one(copying, tool_server_url=served.url, tool_server_token="wrong")
         url = served.url
     with pytest.raises(ConfigError, match="expected a tool server at"):
-        await play_one(copying, tool_server_url=url)
+        await run_one(copying, tool_server_url=url)
     with pytest.raises(ConfigError, match="set tool_server_url"):
         agent_config(tool_server_token="t")
 
 
-def played_without(module, **fields):
+def run_without(module, **fields):
     """Run one rollout in a separate process in which one module cannot be imported."""
-    program = Path(__file__).parents[1] / "support" / "playing_without.py"
+    program = Path(__file__).parents[1] / "support" / "rollout_without.py"
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
     command = [sys.executable, str(program), module, json.dumps(fields)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
 
 
 def test_an_environment_that_runs_its_tools_itself_needs_no_tool_services():
-    done = played_without("hermes_tool_services", tool_server_url="inprocess")
+    done = run_without("hermes_tool_services", tool_server_url="inprocess")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["reward"] == 1.0
@@ -326,14 +326,14 @@ def test_an_environment_that_runs_its_tools_itself_needs_no_tool_services():
 
 @pytest.mark.parametrize("key", ["tool_server_url", "tool_executor_url"])
 def test_an_address_of_tools_without_the_client_names_the_key_and_the_extra(key):
-    done = played_without("hermes_tool_services", **{key: "http://127.0.0.1:9"})
+    done = run_without("hermes_tool_services", **{key: "http://127.0.0.1:9"})
     assert f"ConfigError: {key}: " in done.stderr
     assert "pip install 'hermes-atropos[tool-services]'" in done.stderr
 
 
 def test_what_is_missing_inside_of_the_clients_package_is_not_taken_for_the_package():
     module = "hermes_tool_services.tool_server.client"
-    done = played_without(module, tool_server_url="http://127.0.0.1:9")
+    done = run_without(module, tool_server_url="http://127.0.0.1:9")
     assert f"ModuleNotFoundError: No module named '{module}'" in done.stderr.splitlines()[-1]
     assert "tool-services" not in done.stderr
 
@@ -363,7 +363,7 @@ def test_tokens_are_not_render_config():
 
 
 async def test_own_instructions_take_the_place_of_the_built_in_ones():
-    outcome, _, _ = await play_one(lambda _: says("done"), system_prompt="Be brief.")
+    outcome, _, _ = await run_one(lambda _: says("done"), system_prompt="Be brief.")
     assert outcome.messages[0]["content"].startswith("Be brief.")
 
 

@@ -44,7 +44,7 @@ async def answers(request):
 @pytest.fixture
 async def chat():
     async with serving_answers() as served:
-        served.plays(answers)
+        served.set_answers(answers)
         yield served
 
 

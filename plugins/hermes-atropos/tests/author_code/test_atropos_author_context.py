@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, environment
-from author_styles import STYLES, played
+from author_styles import STYLES, run_author_code
 
 MISSING = [
     ("web_search", ("x",), "hermes-tools-web"),
@@ -25,7 +25,7 @@ async def test_a_method_without_its_tool_returns_an_error_and_a_warning_names_th
     async def use(do):
         return [await do(name, *args) for name, args, _ in MISSING]
 
-    answers = await played(use, style)
+    answers = await run_author_code(use, style)
     for (name, _, package), answer in zip(MISSING, answers, strict=True):
         assert list(answer) == ["error"]
         assert answer["error"].startswith(f"Unknown tool: {name}. ")
@@ -39,7 +39,7 @@ async def test_a_missing_tool_is_named_once_in_one_line(style, caplog):
     async def use(do):
         return [await do(*call) for call in [("web_search", "x"), ("call_tool", "web_search", {"query": "x"})] * 2]
 
-    assert len(await played(use, style)) == 4
+    assert len(await run_author_code(use, style)) == 4
     (warning,) = [line for line in caplog.messages if "is not available" in line]
     assert "\n" not in warning
 
@@ -52,7 +52,7 @@ async def test_call_tool_leaves_out_what_a_tool_does_not_take(style, strangers, 
     async def use(do):
         return json.loads(await do("call_tool", "terminal", given))
 
-    assert (await played(use, style))["output"] == "out"
+    assert (await run_author_code(use, style))["output"] == "out"
     assert given == {"command": "echo out", **strangers}
     assert f"drops arguments that tool 'terminal' does not have: {', '.join(sorted(strangers))}" in caplog.text
 
@@ -68,7 +68,7 @@ async def test_paths_may_be_path_objects(style, tmp_path):
         answers += [await do("search", "w", Path("w")), await do("exists", PurePosixPath("d") / "x")]
         return answers
 
-    written, uploaded, downloaded, read, found, is_there = await played(use, style)
+    written, uploaded, downloaded, read, found, is_there = await run_author_code(use, style)
     assert "error" not in written
     assert uploaded["exit_code"] == 0
     assert [answer["success"] for answer in downloaded] == [True]
@@ -98,7 +98,7 @@ async def test_call_tool_answers_a_call_that_fails_with_a_json_error(style, case
     async def use(do):
         return await do("call_tool", name, arguments)
 
-    answer = await played(use, style)
+    answer = await run_author_code(use, style)
     assert isinstance(answer, str)
     error = json.loads(answer)
     assert list(error) == ["error"]
@@ -112,7 +112,7 @@ async def test_terminal_answers_both_streams_in_the_order_of_their_writes(style)
         return (await do("terminal", "for i in {1..300}; do echo o$i; echo e$i >&2; done"))["output"]
 
     expected = [f"{stream}{number}" for number in range(1, 301) for stream in "oe"]
-    assert (await played(use, style)).split() == expected
+    assert (await run_author_code(use, style)).split() == expected
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -121,7 +121,7 @@ async def test_a_reward_goes_on_after_a_tool_that_is_not_there(style):
         found = await do("web_search", "x")
         return (await do("terminal", "echo without it"))["output"] if "error" in found else "found"
 
-    assert await played(use, style) == "without it\n"
+    assert await run_author_code(use, style) == "without it\n"
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -133,7 +133,7 @@ async def test_a_call_that_python_cannot_make_raises_at_the_call(style):
             await do("call_tool", "terminal", {}, "and more")
         return "raised"
 
-    assert await played(use, style) == "raised"
+    assert await run_author_code(use, style) == "raised"
 
 
 @pytest.mark.parametrize("kind", ["async", "ordinary"])

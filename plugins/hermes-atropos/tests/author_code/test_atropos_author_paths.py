@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, calls, environment, says
-from author_styles import STYLES, played
+from author_styles import STYLES, run_author_code
 
 from hermes_atropos import ToolContext
 
@@ -54,7 +54,7 @@ async def test_every_file_method_agrees_with_commands_after_cd(session, place, l
             await in_session(do, f"rm {quoted('./' + name)}")
         return "done"
 
-    assert await played(use, "called", sandbox={"session": session}) == "done"
+    assert await run_author_code(use, "called", sandbox={"session": session}) == "done"
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -69,7 +69,7 @@ async def test_whole_directories_go_where_the_session_is(session, local):
         assert [match["path"].endswith("a b/up here/deep/b.txt") for match in found["matches"]] == [True]
         return answers
 
-    up, down, everything = await played(use, "called", sandbox={"session": session})
+    up, down, everything = await run_author_code(use, "called", sandbox={"session": session})
     assert [answer["exit_code"] for answer in up] == [0]
     assert [answer["success"] for answer in [*down, *everything]] == [True, True]
     assert (local / "down" / "deep" / "b.txt").read_text() == "b"
@@ -91,7 +91,7 @@ async def test_the_raw_file_methods_agree_too(style):
             [entry.path for entry in await do("list_dir")],
         ]
 
-    assert await played(use, style) == [b"raw", "raw", True, False, 3, ["x"]]
+    assert await run_author_code(use, style) == [b"raw", "raw", True, False, 3, ["x"]]
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -103,7 +103,7 @@ async def test_absolute_paths_and_those_in_the_home_stay_what_they_are(session, 
         await do("upload_file", str(local / "a.txt"), "~/home-x")
         return await in_session(do, "cat ../x ~/home-x; rm ~/home-x")
 
-    assert await played(use, "called", sandbox={"session": session}) == "from herefrom here"
+    assert await run_author_code(use, "called", sandbox={"session": session}) == "from herefrom here"
 
 
 async def test_in_a_robust_session_with_a_removed_directory_paths_start_where_commands_do(local):
@@ -112,7 +112,7 @@ async def test_in_a_robust_session_with_a_removed_directory_paths_start_where_co
         await do("upload_file", str(local / "a.txt"), "x")
         return await in_session(do, "cat x")
 
-    assert await played(use, "called") == "from here"
+    assert await run_author_code(use, "called") == "from here"
 
 
 @pytest.mark.parametrize("style", ["awaited", "ordinary"])
@@ -135,7 +135,7 @@ async def test_in_a_live_session_with_a_removed_directory_the_methods_raise(styl
         assert await do("exists", "gone") is False, "nothing has made the directory anew"
         return answers
 
-    answers = await played(use, style, sandbox={"session": "live"})
+    answers = await run_author_code(use, style, sandbox={"session": "live"})
     assert all("it was removed" in answer.get("error", answer.get("output")) for answer in answers)
     assert [answer["exit_code"] for answer in answers if "exit_code" in answer] == [-1, -1]
     assert [answer["success"] for answer in answers if "success" in answer] == [False, False]
@@ -157,7 +157,7 @@ async def test_a_session_that_redefines_commands_does_not_lead_elsewhere(session
         await do("terminal", f"mkdir sub && cd sub && touch mine; {shadowing}")
         return [await do("exists", "mine"), await do("exists", "passwd")]
 
-    assert await played(use, "awaited", sandbox={"session": session}) == [True, False]
+    assert await run_author_code(use, "awaited", sandbox={"session": session}) == [True, False]
 
 
 @pytest.mark.parametrize("call", [("terminal", "true"), ("call_tool", "terminal", {"command": "true"})])
@@ -206,6 +206,6 @@ async def test_a_models_tools_still_begin_in_the_workspace():
         await in_session(do, "echo above > x && mkdir sub && cd sub && echo below > x")
         return [await do("call_tool", "read_file", {"path": "x"}), (await do("read_file", "x"))["content"]]
 
-    called, answered = await played(use, "called")
+    called, answered = await run_author_code(use, "called")
     assert "above" in called
     assert "below" in answered

@@ -48,7 +48,7 @@ class Context(RolloutContext):
         return {"output": steps}
 
 
-async def play(ctx, program, style):
+async def run_program(ctx, program, style):
     kind, *rest = program
     match kind:
         case "call":
@@ -59,19 +59,19 @@ async def play(ctx, program, style):
                 await asyncio.sleep(0)
             return None
         case "sequence":
-            return [await play(ctx, part, style) for part in rest[0]]
+            return [await run_program(ctx, part, style) for part in rest[0]]
         case "gather":
-            found = await asyncio.gather(*(play(ctx, part, style) for part in rest[0]), return_exceptions=True)
+            found = await asyncio.gather(*(run_program(ctx, part, style) for part in rest[0]), return_exceptions=True)
             return [repr(one) if isinstance(one, Exception) else one for one in found]
         case "wait_for":
-            return await asyncio.wait_for(play(ctx, rest[0], style), 60)
+            return await asyncio.wait_for(run_program(ctx, rest[0], style), 60)
         case "caught":
             try:
-                return await play(ctx, rest[0], style)
+                return await run_program(ctx, rest[0], style)
             except LookupError as error:
                 return repr(error)
         case "cancelled":
-            task = asyncio.create_task(play(ctx, rest[0], style))
+            task = asyncio.create_task(run_program(ctx, rest[0], style))
             await asyncio.sleep(0)
             task.cancel()
             return repr(type((await asyncio.gather(task, return_exceptions=True))[0]))
@@ -80,15 +80,15 @@ async def play(ctx, program, style):
 
 
 async def generated(ctx, program, style):
-    yield await play(ctx, program, style)
-    yield await play(ctx, program, style)
+    yield await run_program(ctx, program, style)
+    yield await run_program(ctx, program, style)
 
 
 async def outcome(program, style):
     context = Context()
 
     async def compute(item, result, ctx):
-        return await play(ctx, program, style)
+        return await run_program(ctx, program, style)
 
     try:
         answer = await reward_of(compute, None, None, context)
@@ -113,7 +113,7 @@ async def plainly(program):
     """Play it without the bridge at all."""
     context = Context()
     try:
-        answer = await play(context, program, "awaited")
+        answer = await run_program(context, program, "awaited")
     except LookupError as error:
         answer = repr(error)
     return answer

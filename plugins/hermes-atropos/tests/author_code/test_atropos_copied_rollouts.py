@@ -116,7 +116,7 @@ async def test_its_tokens_of_phase_one_are_untrainable_and_never_sent():
     api.start()
     try:
         async with serving_answers() as chat, trainer_at(api.url) as trainer:
-            chat.plays(completion("done"))
+            chat.set_answers(completion("done"))
             await trainer.ready()
             await trainer.register(batch_size=2, max_token_len=9000)
             plugins = json.loads(PLUGINS)

@@ -81,7 +81,7 @@ async def test_a_turn_that_comes_with_a_cancellation_is_handed_on():
 
 @given(st.lists(st.tuples(st.sampled_from(["come", "go", "resize"]), st.integers(0, 5)), max_size=30))
 def test_never_more_than_the_limit_begin_and_nobody_waits_beside_a_free_slot(steps):
-    async def play():
+    async def run_all():
         slots = ResizableSemaphore(2)
         users, limit = Users(slots), 2
         for number, (step, value) in enumerate(steps):
@@ -101,4 +101,4 @@ def test_never_more_than_the_limit_begin_and_nobody_waits_beside_a_free_slot(ste
             await users.go(name)
         assert slots.used == 0
 
-    asyncio.run(play())
+    asyncio.run(run_all())

@@ -23,7 +23,7 @@ async def asked(use, **fields):
             await use(self.server)
 
     async with serving_answers() as served:
-        served.plays(completion("done"))
+        served.set_answers(completion("done"))
         env = Asking(config(**fields), [server(base_url=served.url)])
         await env._run_evaluate()
     return [{name: body[name] for name in body if "reasoning" in name} for _, body in served.chats]

@@ -138,7 +138,7 @@ async def test_phase_one_asks_the_chat_server_once_a_turn_and_for_nothing_else(f
     """Peers 4, 19: bare atroposlib sampled once a second to see whether the server is there."""
     async with serving_answers() as served:
         call = {"id": "c", "type": "function", "function": {"name": "noop", "arguments": "{}"}}
-        served.plays(completion(None, tool_calls=[call]), completion("done"))
+        served.set_answers(completion(None, tool_calls=[call]), completion("done"))
         env = env_for(served.url.removesuffix("/v1"), folder, tmp_path)
         await env.process_manager()
         bodies = [body for _, body in served.chats]
@@ -153,7 +153,7 @@ async def test_phase_one_asks_the_chat_server_once_a_turn_and_for_nothing_else(f
 async def test_phase_one_has_tokens_for_sft_with_a_loss_on_what_the_model_wrote(folder, tmp_path):
     async with serving_answers() as served:
         call = {"id": "c", "type": "function", "function": {"name": "noop", "arguments": "{}"}}
-        served.plays(completion(None, tool_calls=[call]), completion("the answer"))
+        served.set_answers(completion(None, tool_calls=[call]), completion("the answer"))
         await env_for(served.url.removesuffix("/v1"), folder, tmp_path).process_manager()
     (group,) = lines(tmp_path / "g.jsonl")
     tokenizer = ChatTokenizer.load(folder)
@@ -171,7 +171,7 @@ async def test_phase_one_has_tokens_for_sft_with_a_loss_on_what_the_model_wrote(
 async def test_a_refused_request_is_sent_once_and_its_reason_is_the_rollouts(folder, tmp_path):
     """Peers 4, 20: bare atroposlib sent it nine times."""
     async with serving_answers() as served:
-        served.plays((400, {"error": {"message": "bad tools"}}, {}))
+        served.set_answers((400, {"error": {"message": "bad tools"}}, {}))
         env = env_for(served.url.removesuffix("/v1"), folder, tmp_path, max_attempts=1, min_group_size=1)
         await env.process_manager()
         assert len(served.chats) == 1
@@ -190,7 +190,7 @@ async def test_own_code_uses_self_server_and_gets_objects(folder, tmp_path):
     """Peers 4, 7: tool calls came back as dicts inside a message."""
     async with serving_answers() as served:
         call = {"id": "c", "type": "function", "function": {"name": "noop", "arguments": "{}"}}
-        served.plays(completion(None, tool_calls=[call]))
+        served.set_answers(completion(None, tool_calls=[call]))
         env = env_for(served.url.removesuffix("/v1"), folder, tmp_path)
         answer = await env.server.chat_completion(
             messages=[{"role": "user", "content": "x"}], n=2, temperature=0.0, split="eval", extra_body={"a": 1}
@@ -242,7 +242,7 @@ async def test_an_own_agent_loop_on_a_managed_server_keeps_the_tokens_of_all_tur
 
 async def test_an_own_agent_loop_with_a_failing_server_has_not_finished(folder, tmp_path):
     async with serving_answers() as served:
-        served.plays((400, {"error": {"message": "bad"}}, {}))
+        served.set_answers((400, {"error": {"message": "bad"}}, {}))
         env = env_for(served.url.removesuffix("/v1"), folder, tmp_path)
         messages = [{"role": "user", "content": "x"}]
         result = await HermesAgentLoop(env.server, [], []).run(messages)

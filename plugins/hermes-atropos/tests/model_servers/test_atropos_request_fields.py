@@ -212,7 +212,7 @@ def test_an_unknown_effort_is_refused():
 
 async def test_a_chat_server_is_sent_every_field():
     async with serving_answers() as served:
-        served.plays(completion("done"))
+        served.set_answers(completion("done"))
         fields = {"extra_body": {"provider": {"order": ["a"]}}, "chat_template_kwargs": {"enable_thinking": False}}
         fields |= {"max_reasoning_tokens": 2048, "sampling": {"top_p": 0.5}, "custom_thinking_prompt": "Think."}
         env = PuzzleEnv(config(group_size=1, total_steps=1, **fields), [server(base_url=served.url)])

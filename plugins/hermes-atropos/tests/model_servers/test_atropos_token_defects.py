@@ -211,7 +211,7 @@ async def test_9_bare_logprobs_that_are_missing_are_made_up_and_ours_are_an_erro
     assert len(sampled) > 1
 
     token_server = TokenServer("vllm", sampling(tokenizer, *["one<|im_end|>"] * 9))
-    token_server.plays(*[Fault.named("short_logprobs")] * 9)
+    token_server.set_faults(*[Fault.named("short_logprobs")] * 9)
     async with serving_tokens(token_server) as served:
         env = ours(served.url, folder, max_attempts=1, min_group_size=1, group_size=1)
         await env.setup()

@@ -110,7 +110,7 @@ def script(*texts):
     return answer
 
 
-async def play_one(answer, *, kind=NotesEnv, model=None, keep=False, **fields):
+async def run_one(answer, *, kind=NotesEnv, model=None, keep=False, **fields):
     """Play one rollout outside of any group; returns its outcome, the environment and the model."""
     model = model or ChatDouble(answer)
     env = agent_env(model, kind=kind, **fields)

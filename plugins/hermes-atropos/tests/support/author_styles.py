@@ -9,7 +9,7 @@ from hermes_atropos import ToolContext
 STYLES = ("called", "awaited", "ordinary", "asynchronous", "by_task_id")
 
 
-async def played(use, style, **fields):
+async def run_author_code(use, style, **fields):
     """Call `use(do)` with a context in one style and return its result; `do(name, *args)` calls a method."""
     seen = []
 

@@ -31,13 +31,13 @@ class NoTokenizer:
 class BareEnv(BaseEnv):
     """An environment as written for bare atroposlib."""
 
-    def __init__(self, config=None, play=None):
+    def __init__(self, config=None, collect=None):
         config = config or BaseEnvConfig(use_wandb=False, group_size=3, batch_size=12)
         server = APIServerConfig(base_url="http://127.0.0.1:9/v1", api_key="x", health_check=False)
         super().__init__(config, [server])
         self.status_dict = {"current_step": 0, "queue_size": 0, "self_queue_size": 0, "max_group_size": 3}
         self.items = 0
-        self._play = play
+        self._collect = collect
 
     async def setup(self):
         pass
@@ -47,7 +47,7 @@ class BareEnv(BaseEnv):
         return {"number": self.items}
 
     async def collect_trajectory(self, item):
-        return await self._play(item), []
+        return await self._collect(item), []
 
     async def evaluate(self):
         pass

@@ -26,7 +26,7 @@ def down_for_p1(request):
     return down(request) if request.conversation.messages[0]["content"] == "1+1?" else right(request)
 
 
-async def play(folder, answer=right, kind=PuzzleEnv, **fields):
+async def run_process(folder, answer=right, kind=PuzzleEnv, **fields):
     paths = {"data_path_to_save_groups": str(folder / "g.jsonl"), "ledger_path": str(folder / "ledger.jsonl")}
     return await environment(TokenDouble(answer), kind=kind, **{**paths, **fields}).process_manager()
 
@@ -63,17 +63,17 @@ class Stumbling(PuzzleEnv):
 
 
 async def test_a_group_that_the_server_failed_is_played_again_under_other_ids(tmp_path):
-    counts = await play(tmp_path, down_for_p1, total_steps=3)
+    counts = await run_process(tmp_path, down_for_p1, total_steps=3)
     assert "2 groups written, 1 failed, 0 from before; 1 failed group is repeated by the same command" in (
         _summary_line(counts)
     )
-    counts = await play(tmp_path, total_steps=3)
-    assert (counts["groups_written"], counts["groups_to_play_again"]) == (1, 0)
+    counts = await run_process(tmp_path, total_steps=3)
+    assert (counts["groups_written"], counts["groups_to_rerun"]) == (1, 0)
     assert tasks(tmp_path) == ["p0", "p1", "p2"]
     ledger = lines(tmp_path / "ledger.jsonl")
     assert len({line["rollout_id"] for line in ledger}) == len(ledger)
     assert Counter(line["end"] for line in ledger) == {"sent": 6, "errored": 6}
-    assert "is complete with 3 groups" in _summary_line(await play(tmp_path, total_steps=3))
+    assert "is complete with 3 groups" in _summary_line(await run_process(tmp_path, total_steps=3))
 
 
 @pytest.mark.parametrize(
@@ -81,29 +81,29 @@ async def test_a_group_that_the_server_failed_is_played_again_under_other_ids(tm
 )
 async def test_a_group_that_the_authors_own_code_failed_is_played_again(tmp_path, where):
     stumbling = type("Stumbling", (Stumbling,), {"where": where})
-    assert (await play(tmp_path, kind=stumbling, total_steps=3))["groups_to_play_again"] == 1
-    await play(tmp_path, total_steps=3)
+    assert (await run_process(tmp_path, kind=stumbling, total_steps=3))["groups_to_rerun"] == 1
+    await run_process(tmp_path, total_steps=3)
     assert tasks(tmp_path) == ["p0", "p1", "p2"]
 
 
 async def test_an_item_that_says_itself_that_it_cannot_be_played_is_done(tmp_path):
     stumbling = type("Stumbling", (Stumbling,), {"error": TaskError("no such repository")})
-    assert (await play(tmp_path, kind=stumbling, total_steps=3))["groups_to_play_again"] == 0
-    assert (await play(tmp_path, total_steps=3))["is_finished_before"] is True
+    assert (await run_process(tmp_path, kind=stumbling, total_steps=3))["groups_to_rerun"] == 0
+    assert (await run_process(tmp_path, total_steps=3))["is_finished_before"] is True
 
 
 async def test_a_group_that_was_played_and_rejected_is_done(tmp_path):
     fields = {"ensure_scores_are_not_same": True, "total_steps": 3}
-    assert (await play(tmp_path, **fields))["groups_to_play_again"] == 0
-    assert (await play(tmp_path, **fields))["is_finished_before"] is True
+    assert (await run_process(tmp_path, **fields))["groups_to_rerun"] == 0
+    assert (await run_process(tmp_path, **fields))["is_finished_before"] is True
 
 
 @pytest.mark.parametrize("concurrent", [1, 3, 64])
 async def test_a_server_that_stops_answering_ends_it_and_loses_no_item(tmp_path, concurrent):
     with pytest.raises(UserError, match=r"gave no answer in the last \d+ groups: connection refused") as raised:
-        await play(tmp_path, down, total_steps=12, max_concurrent_groups=concurrent)
+        await run_process(tmp_path, down, total_steps=12, max_concurrent_groups=concurrent)
     assert "rerun the same command" in raised.value.hint
-    await play(tmp_path, total_steps=12)
+    await run_process(tmp_path, total_steps=12)
     assert sorted(tasks(tmp_path)) == sorted(f"p{n}" for n in range(12))
 
 
@@ -112,8 +112,8 @@ async def test_single_groups_without_an_answer_do_not_end_it(tmp_path):
         number = int(request.conversation.messages[0]["content"].partition("+")[0])
         return down(request) if number % 2 else right(request)
 
-    counts = await play(tmp_path, every_second, total_steps=12, max_concurrent_groups=1)
-    assert (counts["groups_written"], counts["groups_to_play_again"]) == (6, 6)
+    counts = await run_process(tmp_path, every_second, total_steps=12, max_concurrent_groups=1)
+    assert (counts["groups_written"], counts["groups_to_rerun"]) == (6, 6)
 
 
 class Swallowing(PuzzleEnv):
@@ -128,8 +128,8 @@ class Swallowing(PuzzleEnv):
 
 
 async def test_a_server_error_that_the_authors_code_swallows_loses_no_item(tmp_path):
-    counts = await play(tmp_path, down, Swallowing, total_steps=3)
-    assert (counts["groups_failed"], counts["groups_to_play_again"]) == (3, 3)
-    counts = await play(tmp_path, right, Swallowing, total_steps=3)
+    counts = await run_process(tmp_path, down, Swallowing, total_steps=3)
+    assert (counts["groups_failed"], counts["groups_to_rerun"]) == (3, 3)
+    counts = await run_process(tmp_path, right, Swallowing, total_steps=3)
     assert (counts["groups_written"], counts["is_finished_before"]) == (3, False)
     assert tasks(tmp_path) == ["p0", "p1", "p2"]

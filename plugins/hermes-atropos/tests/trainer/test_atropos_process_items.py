@@ -32,7 +32,7 @@ def refuses(number):
     )
 
 
-async def play(folder, kind, answer=right, **fields):
+async def run_process(folder, kind, answer=right, **fields):
     env = environment(
         TokenDouble(answer),
         kind=kind,
@@ -55,10 +55,10 @@ def shuffled(seed):
 
 
 async def test_items_in_another_order_than_at_first_are_refused(tmp_path):
-    await play(tmp_path, shuffled(1), total_steps=5)
+    await run_process(tmp_path, shuffled(1), total_steps=5)
     with pytest.raises(OutputError, match=r"was started with other items: item 0 .*\n.*shuffle with a fixed seed"):
-        await play(tmp_path, shuffled(2), total_steps=9)
-    await play(tmp_path, shuffled(1), total_steps=9)
+        await run_process(tmp_path, shuffled(2), total_steps=9)
+    await run_process(tmp_path, shuffled(1), total_steps=9)
     assert len(set(tasks(tmp_path))) == 9
 
 
@@ -72,8 +72,8 @@ async def test_items_that_are_changed_while_they_are_played_and_given_again_are_
             item["times"] = item.get("times", 0) + 1
             return await super().collect_trajectories(item)
 
-    await play(tmp_path, Changing, total_steps=5)
-    assert (await play(tmp_path, Changing, total_steps=7))["groups_before"] == 5
+    await run_process(tmp_path, Changing, total_steps=5)
+    assert (await run_process(tmp_path, Changing, total_steps=7))["groups_before"] == 5
 
 
 class Opaque:
@@ -105,10 +105,10 @@ class Splitting(PuzzleEnv):
 async def test_items_of_the_backlog_that_are_no_json_are_neither_lost_nor_played_twice(tmp_path, made, refused):
     kind = type("Splitting", (Splitting,), {"wrap": staticmethod(made)})
     with pytest.raises(ModelAuthError):
-        await play(tmp_path, kind, refuses(refused))
-    await play(tmp_path, kind)
+        await run_process(tmp_path, kind, refuses(refused))
+    await run_process(tmp_path, kind)
     assert tasks(tmp_path) == ["p0", "p10", "p11"]
-    assert (await play(tmp_path, kind))["is_finished_before"] is True
+    assert (await run_process(tmp_path, kind))["is_finished_before"] is True
 
 
 async def test_a_backlog_that_setup_fills_is_played_once(tmp_path):
@@ -118,9 +118,9 @@ async def test_a_backlog_that_setup_fills_is_played_once(tmp_path):
             self.backlog.extend([self.puzzles[40], self.puzzles[41]])
 
     with pytest.raises(ModelAuthError):
-        await play(tmp_path, Filled, refuses(41), max_concurrent_groups=1)
-    await play(tmp_path, Filled)
-    await play(tmp_path, Filled, total_steps=2)
+        await run_process(tmp_path, Filled, refuses(41), max_concurrent_groups=1)
+    await run_process(tmp_path, Filled)
+    await run_process(tmp_path, Filled, total_steps=2)
     assert tasks(tmp_path) == ["p0", "p1", "p40", "p41"]
 
 
@@ -148,8 +148,8 @@ class Sending(PuzzleEnv):
 
 async def test_groups_of_an_authors_own_task_are_written_to_the_same_file(tmp_path):
     fields = {"ledger_path": str(tmp_path / "ledger.jsonl"), "group_size": 2}
-    await play(tmp_path, Sending, total_steps=2, **fields)
-    await play(tmp_path, Sending, total_steps=4, **fields)
+    await run_process(tmp_path, Sending, total_steps=2, **fields)
+    await run_process(tmp_path, Sending, total_steps=4, **fields)
     assert tasks(tmp_path) == ["p0", "p1", "p2", "p3"]
     assert not (tmp_path / "g_1.jsonl").exists()
     assert Counter(line["end"] for line in lines(tmp_path / "ledger.jsonl")) == {"sent": 8}
@@ -170,8 +170,8 @@ def test_every_item_has_a_digest_that_does_not_depend_on_the_object(value):
 
 
 async def test_a_finished_output_is_finished_whatever_items_come(tmp_path):
-    await play(tmp_path, shuffled(1), total_steps=5)
-    counts = await play(tmp_path, shuffled(2), total_steps=5)
+    await run_process(tmp_path, shuffled(1), total_steps=5)
+    counts = await run_process(tmp_path, shuffled(2), total_steps=5)
     assert counts["is_finished_before"]
     assert len(tasks(tmp_path)) == 5
 

@@ -23,7 +23,7 @@ class OwnConfig(HermesAgentEnvConfig):
     output_dir: str = "out"
 
 
-async def play(path, **fields):
+async def run_process(path, **fields):
     base = {name: value for name, value in config().model_dump().items() if name in config().model_fields_set}
     made = OwnConfig(**{**base, "data_path_to_save_groups": str(path), **fields})
     return await type("Env", (PuzzleEnv,), {"model": TokenDouble(lambda _: says("4"))})(
@@ -53,8 +53,8 @@ MUST_NOT = {
 
 @pytest.mark.parametrize("field", MAY_CHANGE)
 async def test_what_does_not_decide_what_a_group_is_may_change(tmp_path, field):
-    await play(tmp_path / "g.jsonl", total_steps=1)
-    counts = await play(tmp_path / "g.jsonl", **{field: MAY_CHANGE[field]})
+    await run_process(tmp_path / "g.jsonl", total_steps=1)
+    counts = await run_process(tmp_path / "g.jsonl", **{field: MAY_CHANGE[field]})
     assert (counts["groups_before"], counts["groups_written"]) == (1, 1)
 
 
@@ -86,21 +86,21 @@ def test_addresses_and_sizes_of_an_agent_env_may_change(tmp_path, field, value):
 
 
 async def test_a_change_of_an_authors_own_field_is_a_warning_that_names_it(tmp_path, caplog):
-    await play(tmp_path / "g.jsonl", total_steps=1, run_name="a")
+    await run_process(tmp_path / "g.jsonl", total_steps=1, run_name="a")
     with caplog.at_level(logging.WARNING):
-        await play(tmp_path / "g.jsonl", run_name="b")
+        await run_process(tmp_path / "g.jsonl", run_name="b")
     said = [record.getMessage() for record in caplog.records if "was started with another" in record.getMessage()]
     assert said == [f"{tmp_path / 'g.jsonl'} was started with another run_name: continuing with the new value"]
 
 
 @pytest.mark.parametrize("field", ["allow_constrained", "logprobs_mode", "agent_temperature"])
 async def test_a_file_of_a_version_that_did_not_know_a_field_goes_on(tmp_path, field):
-    await play(tmp_path / "g.jsonl", total_steps=1)
+    await run_process(tmp_path / "g.jsonl", total_steps=1)
     progress = tmp_path / "g.jsonl.progress"
     beginning, *records = lines(progress)
     del beginning["settings"][field]
     progress.write_text("".join(json.dumps(line) + "\n" for line in (beginning, *records)))
-    assert (await play(tmp_path / "g.jsonl"))["groups_before"] == 1
+    assert (await run_process(tmp_path / "g.jsonl"))["groups_before"] == 1
 
 
 def test_one_tokenizer_may_be_spelled_in_two_ways(tmp_path, monkeypatch):

@@ -83,15 +83,15 @@ async def test_no_item_now_is_asked_for_again(env, caplog):
 
     serving = Serving(env)
     env.get_next_item = next_item
-    played = []
-    serving._play = lambda item: _noted(played, item)
+    started = []
+    serving._run_item = lambda item: _noted(started, item)
     for _ in range(3):
         await serving._admit(1)
     await asyncio.gather(*serving._groups)
-    assert played == [{"id": "late", "question": "1+1?"}]
+    assert started == [{"id": "late", "question": "1+1?"}]
     assert caplog.text.count("get_next_item returned no item") == 1
 
 
-async def _noted(played, item):
-    played.append(item)
+async def _noted(started, item):
+    started.append(item)
     return True

@@ -68,7 +68,7 @@ class RayEngine:
         return {
             "address": self._options.address,
             "workers": [
-                {**link.place, "slots": link.slots, "played": link.played, "lost": link.loss} for link in links
+                {**link.place, "slots": link.slots, "rollouts": link.rollouts, "lost": link.loss} for link in links
             ],
             "lost_workers": sum(link.loss is not None for link in links),
             "unconfirmed": sum(link.unconfirmed for link in links),
@@ -102,11 +102,11 @@ class RayEngine:
         self._examined = {id_: pair for id_, pair in asked.items() if id_ not in refused}
         return refused
 
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+    async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Run a rollout on the worker with the most free slots; wait if none has any."""
         link = await self._crew.seat()
         try:
-            return await link.play(rollout)
+            return await link.run_rollout(rollout)
         finally:
             await self._crew.leave(link)
 

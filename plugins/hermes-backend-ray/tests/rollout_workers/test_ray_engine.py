@@ -58,7 +58,7 @@ async def test_the_shipped_tasks_end_as_they_do_on_one_machine(runs):
     assert len({line["reward"] for line in found.values()}) > 1
     engine = there.summary["run"]["engine"]
     assert (engine["name"], engine["lost_workers"], engine["unconfirmed"]) == ("ray", 0, 0)
-    assert sum(worker["played"] for worker in engine["workers"]) == 11
+    assert sum(worker["rollouts"] for worker in engine["workers"]) == 11
     assert len({worker["node"] for worker in engine["workers"]}) == len(engine["workers"]) >= 3
     places = [line["provenance"]["engine"] for line in runs.lines("there")[1:]]
     assert {place["node"] for place in places} <= {worker["node"] for worker in engine["workers"]}

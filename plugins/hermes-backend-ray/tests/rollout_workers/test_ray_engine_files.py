@@ -8,7 +8,7 @@ import pytest
 from engine_runs import Runs, registry
 
 from hermes_backend_ray.rollout_workers.task_files import difference, files_of
-from hermes_backend_ray.rollout_workers.worker import Outbox, Playroom
+from hermes_backend_ray.rollout_workers.worker import Outbox, WorkerRollouts
 from hermes_core.contracts.task import Task
 from hermes_core.specs import Ref
 from hermes_runner import RunConfig
@@ -49,9 +49,9 @@ def task(name, *, upload=None, **sandbox):
 
 
 @pytest.fixture
-async def playroom(known):
-    """A worker's `Playroom` in this process, open for a run with the local backend."""
-    room = Playroom(Outbox())
+async def worker_rollouts(known):
+    """A worker's `WorkerRollouts` in this process, open for a run with the local backend."""
+    room = WorkerRollouts(Outbox())
     config = RunConfig.parse({"tasks": "none", "model": "nop"}, source="the test").model_dump(mode="json")
     await room.open(known, {"run_id": "r", "config": config, "hooks": []}, _no_tasks(), None)
     yield room
@@ -84,16 +84,16 @@ async def test_files_of_verifiers_and_dockerfiles_are_found_and_other_tasks_are_
     assert found["archive"] == {str(image): "5 bytes"}
 
 
-async def test_only_a_task_whose_files_differ_on_the_worker_is_refused(known, tests_folder, tmp_path, playroom):
+async def test_only_a_task_whose_files_differ_on_the_worker_is_refused(known, tests_folder, tmp_path, worker_rollouts):
     tasks = [task("same", upload=tests_folder), task("gone", upload=tmp_path / "gone"), task("odd", isolation="gvisor")]
     files = await files_of(tasks, known)
     (tmp_path / "gone").mkdir()
     asked = {item.id: (item, files.get(item.id, {})) for item in tasks}
-    refused = await playroom.examine(known, asked)
+    refused = await worker_rollouts.examine(known, asked)
     assert sorted(refused) == ["gone", "odd"]
     assert (refused["gone"]["type"], str(tmp_path / "gone") in refused["gone"]["message"]) == ("TaskError", True)
     (tests_folder / "test.sh").write_text("exit 1\n")
-    assert "same" in await playroom.examine(known, asked)
+    assert "same" in await worker_rollouts.examine(known, asked)
 
 
 def test_equal_files_have_no_difference():

@@ -14,7 +14,7 @@ from hermes_backend_ray.cluster.nodes import Node
 from hermes_backend_ray.rollout_workers.engine_cluster import EngineCluster
 from hermes_backend_ray.rollout_workers.engine_options import EngineOptions
 from hermes_backend_ray.rollout_workers.messages import describe_error, pack, pack_outcome, rebuilt, unpack
-from hermes_backend_ray.rollout_workers.worker import Outbox, Playroom
+from hermes_backend_ray.rollout_workers.worker import Outbox, WorkerRollouts
 from hermes_backend_ray.rollout_workers.worker_link import WorkerLink
 from hermes_backend_ray.rollout_workers.worker_pool import Crew, WorkerGoneError
 from hermes_core.contracts.engine import EngineRun
@@ -80,7 +80,7 @@ async def begun(actor, count=1):
 
 async def test_an_outcome_comes_back_without_loss_and_with_its_turns(worker, rollout):
     link, actor, turns, _ = worker
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
     (key, sent) = actor.begun[0]
     assert key == "ro_1#1"
@@ -88,36 +88,37 @@ async def test_an_outcome_comes_back_without_loss_and_with_its_turns(worker, rol
     actor.tell("turn", "ro_1", None)
     outcome = outcome_of(rollout)
     actor.tell("done", key, pack_outcome(outcome))
-    assert await playing == outcome
+    assert await running == outcome
     assert turns == ["ro_1"]
 
 
 async def test_a_reply_that_is_repeated_or_late_counts_once_and_is_noted(worker, rollout):
     link, actor, _, _ = worker
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
     for _ in range(2):
         actor.tell("done", "ro_1#1", pack_outcome(outcome_of(rollout)))
-    await playing
+    await running
     actor.tell("done", "ro_0#1", b"")
     while len(link.notes) < 2:
         await asyncio.sleep(0)
     assert ["ro_1#1 was discarded" in link.notes[0], "ro_0#1 was discarded" in link.notes[1]] == [True, True]
-    assert link.played == 1
+    assert link.rollouts == 1
 
 
 async def test_a_worker_that_dies_loses_all_its_rollouts_with_its_place_in_the_error(worker, rollout):
     link, actor, _, lost = worker
-    playing = [
-        asyncio.create_task(link.play(dataclasses.replace(rollout, rollout_id=f"ro_{number}"))) for number in range(2)
+    running = [
+        asyncio.create_task(link.run_rollout(dataclasses.replace(rollout, rollout_id=f"ro_{number}")))
+        for number in range(2)
     ]
     await begun(actor, 2)
     actor.die()
-    ends = await asyncio.gather(*playing, return_exceptions=True)
+    ends = await asyncio.gather(*running, return_exceptions=True)
     assert [(type(end), getattr(end, "place", None)) for end in ends] == 2 * [(EngineLostError, PLACE)]
     assert (lost, link.free) == ([link], 0)
     with pytest.raises(EngineLostError):
-        await link.play(rollout)
+        await link.run_rollout(rollout)
 
 
 async def test_a_worker_that_stops_answering_is_lost(known, rollout, monkeypatch):
@@ -127,7 +128,7 @@ async def test_a_worker_that_stops_answering_is_lost(known, rollout, monkeypatch
     link = WorkerLink(ScriptedActor(), PLACE, slots=1, run=run, options=options)
     link.listen(lambda _: None)
     with pytest.raises(EngineLostError, match="worker w1 on node n1 was lost: it does not answer"):
-        await link.play(rollout)
+        await link.run_rollout(rollout)
     await link.close()
 
 
@@ -140,38 +141,38 @@ async def test_a_cancelled_rollout_ends_when_the_worker_confirms_it_or_is_counte
 ):
     link, actor, _, _ = worker
     actor.confirms = confirms
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
-    playing.cancel()
+    running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await playing
+        await running
     assert (actor.cancelled, link.unconfirmed) == (["ro_1#1"], unconfirmed)
 
 
 async def test_a_fatal_error_stays_fatal_and_names_the_worker(worker, rollout):
     link, actor, _, _ = worker
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
     actor.tell("raised", "ro_1#1", describe_error(ModelAuthError("401", hint="another key")))
     with pytest.raises(ModelAuthError, match=r"worker w1 on node n1: 401") as error:
-        await playing
+        await running
     assert (error.value.fatal, error.value.hint) == (True, "another key")
 
 
 async def test_a_reply_that_cannot_be_read_loses_the_attempt(worker, rollout):
     link, actor, _, _ = worker
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
     actor.tell("done", "ro_1#1", b"torn")
     with pytest.raises(EngineLostError, match="cannot be read"):
-        await playing
+        await running
 
 
 async def test_a_task_that_cannot_be_sent_is_a_task_error(worker, rollout):
     link, actor, _, _ = worker
     task = dataclasses.replace(rollout.task, metadata={"lock": lambda: None})
     with pytest.raises(TaskError, match="task 't1' cannot be sent"):
-        await link.play(dataclasses.replace(rollout, group=dataclasses.replace(rollout.group, task=task)))
+        await link.run_rollout(dataclasses.replace(rollout, group=dataclasses.replace(rollout.group, task=task)))
     assert actor.begun == []
 
 
@@ -186,24 +187,24 @@ async def test_events_of_the_worker_reach_the_plugins_of_the_run(worker, known):
 async def test_an_event_that_cannot_be_read_is_noted_and_loses_no_rollout(worker, rollout):
     """The event ended the listening without a message, and the run waited for the worker's rollouts endlessly."""
     link, actor, _, lost = worker
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
     actor.tell("event", "hermes_rollout_started", b"torn")
     actor.tell("done", "ro_1#1", pack_outcome(outcome_of(rollout)))
     async with asyncio.timeout(60):
-        assert (await playing).rollout_id == "ro_1"
+        assert (await running).rollout_id == "ro_1"
     assert "hermes_rollout_started: an event could not be read" in link.notes[0]
     assert lost == []
 
 
 async def test_a_worker_whose_messages_cannot_be_read_is_lost(worker, rollout):
     link, actor, _, lost = worker
-    playing = asyncio.create_task(link.play(rollout))
+    running = asyncio.create_task(link.run_rollout(rollout))
     await begun(actor)
     actor.tell("done")
     async with asyncio.timeout(60):
         with pytest.raises(EngineLostError, match="its messages cannot be read: TypeError"):
-            await playing
+            await running
     assert lost == [link]
 
 
@@ -218,7 +219,7 @@ def test_an_outcome_that_cannot_be_sent_is_replaced_by_one_that_says_so(rollout)
 async def test_a_rollout_that_a_worker_cannot_read_fails_only_that_task():
     """The call failed, so that the whole worker counted as dead, with all its rollouts."""
     outbox = Outbox()
-    await Playroom(outbox).begin("ro_1#1", b"torn")
+    await WorkerRollouts(outbox).begin("ro_1#1", b"torn")
     (kind, key, error), *_ = await outbox.take(1)
     assert (kind, key) == ("raised", "ro_1#1")
     assert type(rebuilt(error, "w1")) is TaskError

@@ -52,7 +52,7 @@ def usage_event(**usage):
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r", "\n"])
 async def test_a_streamed_text_becomes_the_same_reply(server, connect, end):
-    server.plays(
+    server.set_answers(
         stream(
             ": OPENROUTER PROCESSING",
             chunk(role="assistant", content="", reasoning_content=None),
@@ -97,7 +97,7 @@ CALLS = {
 @pytest.mark.parametrize("together", [False, True])
 async def test_streamed_tool_calls_become_the_same_calls(server, connect, pieces, together):
     deltas = [pieces] if together else [[one] for one in pieces]
-    server.plays(stream(chunk(content=""), *(chunk(tool_calls=delta) for delta in deltas), chunk("tool_calls")))
+    server.set_answers(stream(chunk(content=""), *(chunk(tool_calls=delta) for delta in deltas), chunk("tool_calls")))
     reply = await connect().chat(ask())
     assert reply.tool_calls == (
         RequestedCall(id="a", name="f", arguments='{"n": 1}'),
@@ -108,7 +108,9 @@ async def test_streamed_tool_calls_become_the_same_calls(server, connect, pieces
 
 async def test_parts_and_halves_of_characters_are_put_together(server, connect):
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
-    server.plays(stream(chunk(content=[thought]), chunk(content="a\ud83c"), chunk(content="\udf88"), chunk("stop")))
+    server.set_answers(
+        stream(chunk(content=[thought]), chunk(content="a\ud83c"), chunk(content="\udf88"), chunk("stop"))
+    )
     reply = await connect().chat(ask())
     assert (reply.content, reply.reasoning) == ("a\N{BALLOON}", "hm")
 
@@ -123,13 +125,13 @@ async def test_a_stream_that_stays_open_behind_its_last_event_is_whole(server, c
         await asyncio.Event().wait()
         return response
 
-    server.plays(stay)
+    server.set_answers(stay)
     async with asyncio.timeout(60):
         assert (await connect().chat(ask())).content == "42"
 
 
 async def test_a_stream_may_end_without_the_last_event(server, connect):
-    server.plays(stream(chunk(content="42"), chunk("stop"), done=False))
+    server.set_answers(stream(chunk(content="42"), chunk("stop"), done=False))
     assert (await connect().chat(ask())).content == "42"
 
 
@@ -151,7 +153,7 @@ async def test_a_server_that_says_it_only_streams_is_asked_for_a_stream_once_and
     server, connect, message, status
 ):
     refusal = (status, {"error": {"message": message}}, {})
-    server.plays(refusal, stream(chunk(content="42"), chunk("stop"), usage_event()))
+    server.set_answers(refusal, stream(chunk(content="42"), chunk("stop"), usage_event()))
     client = connect(max_retries=0)
     assert [(await client.chat(ask())).content for _ in range(2)] == ["42", "42"]
     assert [body.get("stream") for _, body in server.chats] == [None, True, True]
@@ -160,7 +162,7 @@ async def test_a_server_that_says_it_only_streams_is_asked_for_a_stream_once_and
 
 
 async def test_a_server_that_does_not_know_how_to_count_in_a_stream_is_not_asked_to(server, connect):
-    server.plays(
+    server.set_answers(
         (400, {"detail": "Stream must be set to true"}, {}),
         (422, {"detail": "Extra inputs are not permitted: stream_options"}, {}),
         stream(chunk(content="42"), chunk("stop")),
@@ -171,21 +173,21 @@ async def test_a_server_that_does_not_know_how_to_count_in_a_stream_is_not_asked
 
 @pytest.mark.parametrize("message", ["stream is not supported", "unknown field n", "upstream failed"])
 async def test_another_refusal_does_not_lead_to_a_stream_request(server, connect, message):
-    server.plays((400, {"error": {"message": message}}, {}))
+    server.set_answers((400, {"error": {"message": message}}, {}))
     with pytest.raises(ModelRequestError):
         await connect().chat(ask())
     assert len(server.chats) == 1
 
 
 async def test_a_server_that_refuses_both_is_refused_and_asked_no_more(server, connect):
-    server.plays((400, {"error": {"message": "stream must be true"}}, {}))
+    server.set_answers((400, {"error": {"message": "stream must be true"}}, {}))
     with pytest.raises(ModelRequestError, match="stream must be true"):
         await connect().chat(ask())
     assert len(server.chats) == 2
 
 
 async def test_a_server_that_was_asked_for_a_stream_may_answer_in_one_piece(server, connect):
-    server.plays((400, {"error": "streaming only"}, {}), completion("42"))
+    server.set_answers((400, {"error": "streaming only"}, {}), completion("42"))
     assert (await connect().chat(ask())).content == "42"
 
 
@@ -199,14 +201,14 @@ CUT = {
 
 @pytest.mark.parametrize("items", CUT.values(), ids=CUT)
 async def test_a_stream_that_is_cut_is_the_servers_failure_and_not_an_answer(server, connect, items):
-    server.plays((200, events(*items, done=False).rstrip(), HEADERS))
+    server.set_answers((200, events(*items, done=False).rstrip(), HEADERS))
     with pytest.raises(ModelServerError, match="the stream ended"):
         await connect(max_retries=2).chat(ask())
     assert len(server.chats) == 3
 
 
 async def test_a_stream_that_ends_before_the_reply_does_is_not_an_answer(server, connect):
-    server.plays(stream(chunk(content="the answer is 4")))
+    server.set_answers(stream(chunk(content="the answer is 4")))
     with pytest.raises(ModelServerError, match="no event has a finish_reason"):
         await connect().chat(ask())
 
@@ -219,7 +221,7 @@ async def test_a_connection_that_breaks_within_a_stream_is_the_servers_failure(s
         request.transport.abort()
         return response
 
-    server.plays(break_off)
+    server.set_answers(break_off)
     with pytest.raises(ModelServerError, match="broke off"):
         await connect().chat(ask())
 
@@ -240,7 +242,7 @@ async def test_a_connection_that_breaks_within_a_stream_is_the_servers_failure(s
     ids=lambda value: str(value)[:30],
 )
 async def test_invalid_events_are_not_an_answer(server, connect, item, found):
-    server.plays(stream(chunk(content="4"), item, chunk("stop")))
+    server.set_answers(stream(chunk(content="4"), item, chunk("stop")))
     with pytest.raises(ModelReplyError, match=found) as caught:
         await connect().chat(ask())
     assert caught.value.hint is None
@@ -248,17 +250,17 @@ async def test_invalid_events_are_not_an_answer(server, connect, item, found):
 
 async def test_an_error_within_a_stream_counts_as_its_code(server, connect):
     error = {"error": {"code": 503, "message": "upstream is down"}}
-    server.plays(stream(chunk(content="4"), error), stream(chunk(content="42"), chunk("stop")))
+    server.set_answers(stream(chunk(content="4"), error), stream(chunk(content="42"), chunk("stop")))
     assert (await connect().chat(ask())).content == "42"
     overflow = {"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}
-    server.plays(stream(overflow))
+    server.set_answers(stream(overflow))
     with pytest.raises(ContextOverflowError, match="maximum context length is 8 tokens"):
         await connect().chat(ask())
 
 
 async def test_a_reply_that_a_stream_says_was_broken_off_is_asked_for_again(server, connect):
     broken = {**chunk("error", content=""), "error": {"code": 502, "message": "upstream"}}
-    server.plays(stream(chunk(content="4"), broken), stream(chunk(content="42"), chunk("stop")))
+    server.set_answers(stream(chunk(content="4"), broken), stream(chunk(content="42"), chunk("stop")))
     assert (await connect().chat(ask())).content == "42"
 
 
@@ -274,7 +276,7 @@ async def test_a_stream_that_never_ends_is_a_timeout(server, connect):
                 await response.write(events(chunk(content="and "), done=False))
                 await asyncio.sleep(0)
 
-        server.plays(babble)
+        server.set_answers(babble)
         with pytest.raises((ModelTimeoutError, ModelReplyError)):
             await connect(timeout=seconds).chat(ask())
         TooSoon.unless(begun, "the stream had not begun")
@@ -287,7 +289,7 @@ async def test_a_stream_that_never_ends_is_a_timeout(server, connect):
 )
 async def test_a_stream_that_is_larger_than_an_answer_may_be_is_refused(server, connect, filling):
     packed = gzip.compress(filling * (100_000_000 // len(filling)), 1)
-    server.plays((200, packed, {**HEADERS, "Content-Encoding": "gzip"}))
+    server.set_answers((200, packed, {**HEADERS, "Content-Encoding": "gzip"}))
     with pytest.raises(ModelReplyError, match="its body has more than 67108864 bytes"):
         await connect().chat(ask())
 
@@ -296,7 +298,7 @@ async def test_other_work_goes_on_while_a_long_stream_is_read(server, connect):
     """Many events in one read: the loop is given back between them."""
     many = 30_000
     packed = gzip.compress(events(*[chunk(content="a")] * many, chunk("stop")), 1)
-    server.plays((200, packed, {**HEADERS, "Content-Encoding": "gzip"}))
+    server.set_answers((200, packed, {**HEADERS, "Content-Encoding": "gzip"}))
     turns = 0
 
     async def count():

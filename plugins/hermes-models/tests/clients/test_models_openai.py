@@ -29,7 +29,7 @@ TOOL = {"type": "function", "function": {"name": "terminal", "description": "Run
 
 
 async def test_a_request_carries_model_messages_tools_sampling_and_the_rollout_id(server, connect):
-    server.plays(completion("hi"))
+    server.set_answers(completion("hi"))
     client = connect(extra_body={"provider": {"only": ["x"]}, "top_p": 0.5})
     assert isinstance(client, ModelClient)
     reply = await client.chat(
@@ -51,7 +51,7 @@ async def test_a_request_carries_model_messages_tools_sampling_and_the_rollout_i
 
 
 async def test_no_tools_means_no_tools_field(server, connect):
-    server.plays(completion())
+    server.set_answers(completion())
     await connect().chat(ask())
     assert server.chats[0][1] == {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -63,7 +63,7 @@ async def test_no_key_of_the_request_is_written_twice(server, connect):
         raw.append(await request.read())
         return web.json_response(completion())
 
-    server.plays(keep)
+    server.set_answers(keep)
     await connect(extra_body={"top_k": 1, "min_p": 0}).chat(ask(sampling={"top_k": 2}))
     keys = json.loads(raw[0], object_pairs_hook=lambda pairs: [key for key, _ in pairs])
     assert sorted(keys) == ["messages", "min_p", "model", "top_k"]
@@ -76,14 +76,16 @@ async def test_any_text_survives_the_way_there_and_back(server, connect, text):
     async def echo(_request):
         return web.Response(body=json.dumps(completion(server.chats[-1][1]["messages"][0]["content"])).encode())
 
-    server.plays(echo)
+    server.set_answers(echo)
     reply = await connect().chat(ask(text))
     assert reply.content == text.replace("\ud83d", "?")
 
 
 async def test_a_lone_surrogate_in_a_reply_becomes_a_replacement_character(server, connect):
     call = {"id": "c", "type": "function", "function": {"name": "t", "arguments": '{"a": "\udc80"}'}}
-    server.plays(json.dumps(completion("a\ud800b", reasoning_content="\udfff", tool_calls=[call])).encode("ascii"))
+    server.set_answers(
+        json.dumps(completion("a\ud800b", reasoning_content="\udfff", tool_calls=[call])).encode("ascii")
+    )
     reply = await connect().chat(ask())
     assert (reply.content, reply.reasoning) == ("a\ufffdb", "\ufffd")
     assert reply.tool_calls[0].arguments == '{"a": "\ufffd"}'
@@ -91,7 +93,7 @@ async def test_a_lone_surrogate_in_a_reply_becomes_a_replacement_character(serve
 
 async def test_a_conversation_of_several_megabytes_is_sent(server, connect):
     """aiohttp's warning about large bodies would be an error here."""
-    server.plays(completion())
+    server.set_answers(completion())
     await connect().chat(ask("x" * 3_000_000))
     assert len(server.chats[0][1]["messages"][0]["content"]) == 3_000_000
 
@@ -134,7 +136,7 @@ async def test_a_conversation_of_several_megabytes_is_sent(server, connect):
 )
 async def test_a_context_overflow_is_recognised_and_sent_once(server, connect, status, body):
     """Peers' defect 20: the same request was sent nine times in eight seconds and surfaced as a RetryError."""
-    server.plays((status, body, {}))
+    server.set_answers((status, body, {}))
     client = connect()
     with pytest.raises(ContextOverflowError):
         await client.chat(ask())
@@ -155,7 +157,7 @@ async def test_a_context_overflow_is_recognised_and_sent_once(server, connect, s
     ],
 )
 async def test_what_would_fail_again_is_sent_once(server, connect, status, kind, said):
-    server.plays((status, {"error": {"message": "bad field"}}, {"Location": "http://other/v1"}))
+    server.set_answers((status, {"error": {"message": "bad field"}}, {"Location": "http://other/v1"}))
     client = connect(api_key=KEY)
     with pytest.raises(kind) as caught:
         await client.chat(ask())
@@ -166,7 +168,7 @@ async def test_what_would_fail_again_is_sent_once(server, connect, status, kind,
 
 
 async def test_an_exhausted_account_is_not_a_rate_limit(server, connect):
-    server.plays((429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}, {}))
+    server.set_answers((429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}, {}))
     with pytest.raises(ModelAuthError, match="no credit"):
         await connect().chat(ask())
     assert len(server.chats) == 1
@@ -186,14 +188,14 @@ async def test_an_exhausted_account_is_not_a_rate_limit(server, connect):
     ],
 )
 async def test_retry_after_is_honoured_as_seconds_and_as_a_date(server, connect, wish, least, most):
-    server.plays((429, {"error": {"message": "slow down"}}, {"Retry-After": wish}), completion())
+    server.set_answers((429, {"error": {"message": "slow down"}}, {"Retry-After": wish}), completion())
     client = connect()
     assert (await client.chat(ask())).content == "ok"
     assert least * 0.99 <= sum(client.pauses) <= most
 
 
 async def test_a_rate_limit_that_does_not_end_is_an_error_with_the_servers_wish(server, connect):
-    server.plays((429, b"", {"Retry-After": "3"}))
+    server.set_answers((429, b"", {"Retry-After": "3"}))
     client = connect(rate_limit_patience=8.9)
     with pytest.raises(ModelRateLimitError, match="gave up after 3 attempts") as caught:
         await client.chat(ask())
@@ -203,7 +205,7 @@ async def test_a_rate_limit_that_does_not_end_is_an_error_with_the_servers_wish(
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529, 408])
 async def test_a_server_error_is_repeated_with_growing_pauses_and_in_bounds(server, connect, status):
-    server.plays((status, {"detail": "overloaded"}, {}))
+    server.set_answers((status, {"detail": "overloaded"}, {}))
     client = connect(max_retries=3)
     with pytest.raises(ModelServerError, match=f"{status}: overloaded; gave up after 4 attempts"):
         await client.chat(ask())
@@ -212,12 +214,12 @@ async def test_a_server_error_is_repeated_with_growing_pauses_and_in_bounds(serv
 
 
 async def test_one_server_error_costs_one_repetition(server, connect):
-    server.plays((503, b"loading", {}), completion("after all"))
+    server.set_answers((503, b"loading", {}), completion("after all"))
     assert (await connect().chat(ask())).content == "after all"
 
 
 async def test_repetitions_stop_at_the_rollouts_own_deadline(server, connect):
-    server.plays((429, b"", {"Retry-After": "60"}))
+    server.set_answers((429, b"", {"Retry-After": "60"}))
     client = connect()
     with pytest.raises(ModelRateLimitError):
         await client.chat(ask(timeout=50.0))
@@ -242,7 +244,7 @@ async def test_repetitions_stop_at_the_rollouts_own_deadline(server, connect):
     ],
 )
 async def test_a_success_that_is_not_a_chat_completion_is_an_error_with_an_excerpt(server, connect, body):
-    server.plays((200, body, {}))
+    server.set_answers((200, body, {}))
     with pytest.raises(ModelReplyError) as caught:
         await connect().chat(ask())
     assert f"{server.url} answered 200, but" in str(caught.value)
@@ -253,14 +255,14 @@ async def test_a_success_that_is_not_a_chat_completion_is_an_error_with_an_excer
 async def test_an_answer_without_end_is_left_when_it_is_longer_than_an_answer_may_be(server, connect):
     """200 kB that are packed are 200 MB here."""
     packed = gzip.compress(b'{"choices": [' + b" " * 200_000_000, 1)
-    server.plays((200, packed, {"Content-Encoding": "gzip", "Content-Type": "application/json"}))
+    server.set_answers((200, packed, {"Content-Encoding": "gzip", "Content-Type": "application/json"}))
     with pytest.raises(ModelReplyError, match="its body has more than 67108864 bytes"):
         await connect().chat(ask())
     assert len(server.chats) == 1
 
 
 async def test_an_error_object_with_status_200_counts_as_its_code(server, connect):
-    server.plays((200, {"error": {"code": 503, "message": "upstream is down"}}, {}), completion())
+    server.set_answers((200, {"error": {"code": 503, "message": "upstream is down"}}, {}), completion())
     assert (await connect().chat(ask())).content == "ok"
     assert len(server.chats) == 2
 
@@ -273,7 +275,7 @@ async def test_a_server_that_hangs_is_a_timeout_and_is_not_asked_twice(limited):
     async def attempt(seconds):
         # A separate server: an earlier attempt's request may arrive late.
         async with serving_answers() as server, connecting(server) as connect:
-            server.plays(hang)
+            server.set_answers(hang)
             client = connect(timeout=seconds) if limited == "client" else connect()
             with pytest.raises(ModelTimeoutError) as caught:
                 await client.chat(ask() if limited == "client" else ask(timeout=seconds))
@@ -291,7 +293,7 @@ async def test_a_server_that_stops_in_the_middle_of_a_body_is_a_timeout(server, 
         await response.write(b'{"choices": [')
         await asyncio.Event().wait()
 
-    server.plays(half)
+    server.set_answers(half)
     with pytest.raises(ModelTimeoutError):
         await connect(timeout=0.1).chat(ask())
 
@@ -311,23 +313,23 @@ async def hang_up(request):
 
 @pytest.mark.parametrize("failure", [break_off, hang_up])
 async def test_an_answer_that_breaks_off_is_asked_for_again_in_bounds(server, connect, failure):
-    server.plays(failure, completion())
+    server.set_answers(failure, completion())
     assert (await connect().chat(ask())).content == "ok"
-    server.plays(failure)
+    server.set_answers(failure)
     with pytest.raises(ModelServerError, match=r"broke off.*gave up after 3 attempts"):
         await connect(max_retries=2).chat(ask())
 
 
 async def test_a_kept_connection_that_the_server_closes_costs_no_request(server, connect):
     """Servers close idle connections, some at the moment of the next request: of 8 long rollouts 5 were lost."""
-    server.plays(completion("first"), hang_up, completion("second"))
+    server.set_answers(completion("first"), hang_up, completion("second"))
     client = connect()
     assert [(await client.chat(ask())).content for _ in range(2)] == ["first", "second"]
     assert (len(server.chats), client.pauses) == (3, [])
 
 
 async def test_a_request_that_ends_on_a_new_connection_too_is_lost(server, connect):
-    server.plays(completion(), hang_up, hang_up)
+    server.set_answers(completion(), hang_up, hang_up)
     client = connect(max_retries=0)
     await client.chat(ask())
     with pytest.raises(ModelServerError, match="broke off"):
@@ -336,7 +338,7 @@ async def test_a_request_that_ends_on_a_new_connection_too_is_lost(server, conne
 
 
 async def test_an_answer_that_breaks_off_on_a_kept_connection_has_begun(server, connect):
-    server.plays(completion(), break_off)
+    server.set_answers(completion(), break_off)
     client = connect(max_retries=0)
     await client.chat(ask())
     with pytest.raises(ModelServerError, match="broke off"):
@@ -392,7 +394,7 @@ async def test_cancelling_a_call_closes_its_connection_and_stays_a_cancellation(
         finally:
             left.set()
 
-    server.plays(hang)
+    server.set_answers(hang)
     call = asyncio.create_task(connect().chat(ask()))
     await arrived.wait()
     call.cancel()
@@ -412,14 +414,14 @@ async def test_hundreds_of_calls_are_in_flight_at_a_time(server, connect):
         await everybody.wait()
         return web.json_response(completion())
 
-    server.plays(together)
+    server.set_answers(together)
     client = connect()
     async with asyncio.timeout(60):
         await asyncio.gather(*(client.chat(ask()) for _ in range(150)))
 
 
 async def test_a_client_can_be_closed_twice_and_before_use(server, connect):
-    server.plays(completion())
+    server.set_answers(completion())
     client = connect()
     await client.aclose()
     await client.chat(ask())

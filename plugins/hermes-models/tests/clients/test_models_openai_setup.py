@@ -50,7 +50,7 @@ async def test_a_server_that_lists_no_models_is_used_with_a_warning(
 ):
     """`transformers serve` answers 500 or an empty list, and plays well otherwise."""
     server.models = answer
-    server.plays(completion())
+    server.set_answers(completion())
     client = connect(model_name=given)
     await client.check()
     (record,) = caplog.records
@@ -86,7 +86,7 @@ async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(s
 async def test_a_model_that_the_server_does_not_list_is_asked_for_where_the_user_says_so(server, connect, caplog):
     """LoRA adapters and models behind a proxy are often not listed."""
     server.models = web.json_response({"data": [{"id": "qwen"}]})
-    server.plays(completion())
+    server.set_answers(completion())
     with pytest.raises(ModelRequestError, match="--allow-unlisted-model"):
         await connect(model_name="my-adapter").check()
     client = connect(model_name="my-adapter", allow_unlisted_model=True)
@@ -101,7 +101,7 @@ async def test_a_model_that_the_server_does_not_list_is_asked_for_where_the_user
 )
 async def test_a_client_without_a_models_name_takes_what_there_is(server, connect, models, name):
     server.models = web.json_response({"data": models})
-    server.plays(completion())
+    server.set_answers(completion())
     client = connect(model_name="", base_url=server.url.removesuffix("/v1"))
     await client.check()
     assert client.provenance["model_name"] == name
@@ -132,7 +132,7 @@ async def test_a_refused_connection_stays_an_error(connect):
 
 
 async def test_the_key_is_sent_and_shown_nowhere(server, connect):
-    server.plays((401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}, {}))
+    server.set_answers((401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}, {}))
     client = connect(api_key=f" {KEY}\n")
     with pytest.raises(ModelError) as caught:
         await client.chat(ask())
@@ -143,7 +143,7 @@ async def test_the_key_is_sent_and_shown_nowhere(server, connect):
 
 
 async def test_a_password_in_the_url_is_sent_and_shown_nowhere(server, connect):
-    server.plays(completion())
+    server.set_answers(completion())
     url = server.url.replace("http://", "http://ann:s%40cret@") + "?token=t0ken"
     client = connect(base_url=url)
     await client.chat(ask())

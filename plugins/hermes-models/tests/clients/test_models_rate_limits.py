@@ -83,7 +83,7 @@ def test_any_header_text_gives_a_finite_number_of_seconds_or_none(headers, text)
 
 async def test_a_limit_that_ends_within_the_patience_costs_no_call(server, connect):
     refusals = [(429, b"", {"Retry-After": "100"})] * 8
-    server.plays(*refusals, completion("after all"))
+    server.set_answers(*refusals, completion("after all"))
     client = connect(rate_limit_patience=10_000)
     assert (await client.chat(ask())).content == "after all"
     assert len(server.chats) == 9
@@ -91,7 +91,7 @@ async def test_a_limit_that_ends_within_the_patience_costs_no_call(server, conne
 
 async def test_rate_limit_refusals_do_not_use_up_the_retries(server, connect):
     refused, broken = (429, b"", {"Retry-After": "1"}), (500, b"", {})
-    server.plays(refused, broken, refused, broken, refused, completion("after all"))
+    server.set_answers(refused, broken, refused, broken, refused, completion("after all"))
     assert (await connect(max_retries=2).chat(ask())).content == "after all"
 
 
@@ -99,7 +99,7 @@ async def test_rate_limit_refusals_do_not_use_up_the_retries(server, connect):
 async def test_a_server_that_always_answers_now_is_called_less_and_less_often_and_not_without_end(
     server, connect, wish
 ):
-    server.plays((429, b"", wish))
+    server.set_answers((429, b"", wish))
     client = connect(rate_limit_patience=120)
     with pytest.raises(ModelRateLimitError, match="gave up after"):
         await client.chat(ask())
@@ -108,7 +108,7 @@ async def test_a_server_that_always_answers_now_is_called_less_and_less_often_an
 
 
 async def test_a_client_that_repeats_nothing_does_not_wait_either(server, connect):
-    server.plays((429, b"", {"Retry-After": "1"}))
+    server.set_answers((429, b"", {"Retry-After": "1"}))
     client = connect(max_retries=0)
     with pytest.raises(ModelRateLimitError):
         await client.chat(ask())
@@ -134,7 +134,7 @@ async def test_during_a_wait_no_request_goes_out_and_then_half_as_many_at_a_time
         await ends.wait()
 
     waiting = []
-    server.plays(refuse, answer)
+    server.set_answers(refuse, answer)
     client = connect(sleep=wait)
     first = asyncio.create_task(client.chat(ask()))
     while not waiting:
@@ -150,7 +150,7 @@ async def test_during_a_wait_no_request_goes_out_and_then_half_as_many_at_a_time
 
 async def paused(server, connect, seconds, **options):
     """Return a client whose server has asked for a pause, and the call that waits for its end."""
-    server.plays((429, b"", {"Retry-After": str(seconds)}))
+    server.set_answers((429, b"", {"Retry-After": str(seconds)}))
 
     async def wait(_seconds):
         waiting.append("")
@@ -178,12 +178,12 @@ async def test_a_rollout_that_runs_out_of_time_in_the_queue_gets_the_rate_limit_
 @pytest.mark.parametrize("seconds", [5.0, 0.2, 0.001])
 async def test_no_rate_limit_is_reported_where_there_is_none(server, connect, seconds):
     """Calls in the last quarter of a second of their rollout were, and lost their reward."""
-    server.plays(completion())
+    server.set_answers(completion())
     assert (await connect().chat(ask(timeout=seconds))).content == "ok"
 
 
 async def test_the_wait_that_an_error_of_the_server_names_is_kept_to_and_counts_as_a_repetition(server, connect):
-    server.plays((503, b"loading", {"Retry-After": "7"}))
+    server.set_answers((503, b"loading", {"Retry-After": "7"}))
     client = connect(max_retries=2)
     with pytest.raises(ModelServerError, match="gave up after 3 attempts"):
         await client.chat(ask())
@@ -203,7 +203,7 @@ async def test_a_pause_of_hours_ends_every_call_at_once_and_not_the_refused_one_
 
 async def test_limits_in_the_headers_of_a_server_error_are_not_a_rate_limit(server, connect):
     headers = {"x-ratelimit-remaining-tokens": "9999", "x-ratelimit-reset-tokens": "8ms"}
-    server.plays((500, b"retry in 5 s", headers))
+    server.set_answers((500, b"retry in 5 s", headers))
     with pytest.raises(ModelServerError, match="gave up after 3 attempts"):
         await connect(max_retries=2).chat(ask())
     assert len(server.chats) == 3

@@ -21,12 +21,12 @@ NONE = {"tool_choice": "none", **WITH_MARKS}
 
 
 def be(server, engine):
-    async def play(_request):
+    async def respond(_request):
         body = server.chats[-1][1]
         status, answer = refusal_of(engine, body) or (200, completion() | {"usage": usage_of(engine, body)})
         return web.json_response(answer, status=status)
 
-    server.plays(play)
+    server.set_answers(respond)
 
 
 def sent(server):
@@ -92,11 +92,11 @@ async def test_a_server_that_counts_nothing_gets_normal_requests_and_a_warning(s
 async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server, connect, place, given, chosen):
     raw = []
 
-    async def play(request):
+    async def respond(request):
         raw.append(await request.read())
         return web.json_response(completion() | {"usage": usage_of("vllm", server.chats[-1][1])})
 
-    server.plays(play)
+    server.set_answers(respond)
     client = connect(**{"raw_text_sampling": {}, place: given})
     await client.check()
     await client.chat(ask(tools=TOOLS, sampling={} if place == "extra_body" else given))
@@ -107,7 +107,7 @@ async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server,
 
 
 async def test_a_probe_without_an_answer_leaves_requests_as_they_are(server, connect, caplog):
-    server.plays((200, completion("") | {"usage": {"prompt_tokens": 9, "completion_tokens": 0}}, {}))
+    server.set_answers((200, completion("") | {"usage": {"prompt_tokens": 9, "completion_tokens": 0}}, {}))
     client = connect(raw_text_sampling={}, max_retries=0)
     await client.check()
     assert "could not determine whether" in caplog.text
@@ -116,7 +116,7 @@ async def test_a_probe_without_an_answer_leaves_requests_as_they_are(server, con
 
 async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(server, connect, caplog):
     """OpenAI's newer models take no `max_tokens`."""
-    server.plays((400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}}, {}))
+    server.set_answers((400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}}, {}))
     client = connect(raw_text_sampling={})
     await client.check()
     assert "could not determine whether" in caplog.text
@@ -125,17 +125,17 @@ async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(serve
 
 
 async def test_a_refused_key_is_an_error_before_the_run(server, connect):
-    server.plays((401, {}, {}))
+    server.set_answers((401, {}, {}))
     with pytest.raises(ModelAuthError):
         await connect(raw_text_sampling={}).check()
 
 
 async def test_tools_that_are_refused_in_any_way_are_an_error_before_the_run(server, connect):
-    async def play(_request):
+    async def respond(_request):
         tools = server.chats[-1][1].get("tools")
         return web.json_response({"error": "no tools"} if tools else completion(), status=400 if tools else 200)
 
-    server.plays(play)
+    server.set_answers(respond)
     with pytest.raises(ModelRequestError, match="no tools"):
         await connect(raw_text_sampling={}).check()
 

@@ -32,7 +32,7 @@ def task(task_id="t", prompt="Do it.", **fields):
     return Task(**{"id": task_id, "messages": messages, "solution": STEPS, **fields})
 
 
-async def play(model, messages, *, rollout_id="r", seed=0, system=None):
+async def run_rollout(model, messages, *, rollout_id="r", seed=0, system=None):
     """Play a rollout with tools that answer 'ok'; returns the calls as (name, text) and the answer."""
     talk = Conversation([{"role": "system", "content": system}] if system else [])
     for message in messages:
@@ -65,7 +65,7 @@ async def test_embedded_models_are_model_clients_that_need_no_server(model):
 
 
 async def test_nop_answers_at_once_without_a_call():
-    calls, answer = await play(NopModel(), task().messages)
+    calls, answer = await run_rollout(NopModel(), task().messages)
     assert (calls, answer) == ([], "Nothing was done.")
 
 
@@ -73,13 +73,13 @@ async def test_nop_answers_at_once_without_a_call():
 @pytest.mark.parametrize("steps", [STEPS, ()], ids=["steps", "no steps"])
 async def test_without_mistakes_it_plays_one_call_a_turn_and_then_the_answer(steps, answer, final):
     oracle = OracleModel([task(solution=steps, answer=answer)], mistake_rate=0)
-    calls, said = await play(oracle, task().messages)
+    calls, said = await run_rollout(oracle, task().messages)
     assert (decoded(calls), said) == (RIGHT[: len(steps)], final)
 
 
 async def test_one_model_serves_many_rollouts_at_a_time():
     oracle = OracleModel([task(answer="x")], mistake_rate=0)
-    results = await asyncio.gather(*(play(oracle, task().messages, rollout_id=f"r{n}") for n in range(20)))
+    results = await asyncio.gather(*(run_rollout(oracle, task().messages, rollout_id=f"r{n}") for n in range(20)))
     assert all(decoded(calls) == RIGHT for calls, _ in results)
 
 
@@ -92,57 +92,57 @@ EXAMPLE = (
 
 
 async def test_assistant_messages_of_the_task_itself_do_not_count_as_turns():
-    calls, _ = await play(OracleModel([task(messages=EXAMPLE)], mistake_rate=0), EXAMPLE)
+    calls, _ = await run_rollout(OracleModel([task(messages=EXAMPLE)], mistake_rate=0), EXAMPLE)
     assert decoded(calls) == RIGHT
 
 
 async def test_the_oracle_without_mistakes_plays_the_solution_and_the_answer():
     oracle = OracleModel([task(answer="42"), task("u", "Something else.", solution=())], mistake_rate=0)
-    calls, answer = await play(oracle, task().messages)
+    calls, answer = await run_rollout(oracle, task().messages)
     assert (decoded(calls), answer) == (RIGHT, "42")
 
 
 async def test_a_system_prompt_of_the_run_does_not_hide_the_task():
-    calls, _ = await play(OracleModel([task()], mistake_rate=0), task().messages, system="Be brief.")
+    calls, _ = await run_rollout(OracleModel([task()], mistake_rate=0), task().messages, system="Be brief.")
     assert decoded(calls) == RIGHT
 
 
 async def test_tasks_with_the_same_first_message_are_distinguished_by_the_others():
     short, long = task("short", solution=()), task("long", messages=EXAMPLE)
     oracle = OracleModel([short, long], mistake_rate=0)
-    assert decoded((await play(oracle, EXAMPLE))[0]) == RIGHT
-    assert (await play(oracle, short.messages))[0] == []
+    assert decoded((await run_rollout(oracle, EXAMPLE))[0]) == RIGHT
+    assert (await run_rollout(oracle, short.messages))[0] == []
 
 
 async def test_a_prompt_in_parts_is_found_too():
     messages = ({"role": "user", "content": [{"type": "text", "text": "Look."}]},)
-    calls, _ = await play(OracleModel([task(messages=messages)], mistake_rate=0), messages)
+    calls, _ = await run_rollout(OracleModel([task(messages=messages)], mistake_rate=0), messages)
     assert decoded(calls) == RIGHT
 
 
 @pytest.mark.parametrize("messages", [(), EXAMPLE[:1]], ids=["no message", "a system message"])
 async def test_a_task_in_which_the_model_has_the_first_word_is_found_on_every_turn(messages):
     oracle = OracleModel([task(messages=messages), task("u", "Something else.", solution=())], mistake_rate=0)
-    assert decoded((await play(oracle, messages))[0]) == RIGHT
+    assert decoded((await run_rollout(oracle, messages))[0]) == RIGHT
     with pytest.raises(ModelRequestError, match="--tasks FILE"):
-        await play(oracle, [*messages, {"role": "user", "content": "Who are you?"}])
+        await run_rollout(oracle, [*messages, {"role": "user", "content": "Who are you?"}])
 
 
 async def test_two_tasks_with_one_prompt_and_two_solutions_are_an_error_that_names_both():
     oracle = OracleModel([task("a"), task("b", solution=STEPS[:1])])
     with pytest.raises(ModelRequestError, match="a, b"):
-        await play(oracle, task().messages)
+        await run_rollout(oracle, task().messages)
     same = OracleModel([task("a"), task("b")], mistake_rate=0)
-    assert decoded((await play(same, task().messages))[0]) == RIGHT
+    assert decoded((await run_rollout(same, task().messages))[0]) == RIGHT
 
 
 async def test_an_unknown_conversation_is_an_error_whose_hint_is_the_task_file():
     with pytest.raises(ModelRequestError, match="--tasks FILE"):
-        await play(OracleModel([task()]), [{"role": "user", "content": "Who are you?"}])
+        await run_rollout(OracleModel([task()]), [{"role": "user", "content": "Who are you?"}])
 
 
 async def test_a_task_without_a_solution_is_answered_so():
-    calls, answer = await play(OracleModel([task(solution=None)]), task().messages)
+    calls, answer = await run_rollout(OracleModel([task(solution=None)]), task().messages)
     assert (calls, answer) == ([], NO_SOLUTION)
 
 
@@ -153,12 +153,12 @@ def test_a_mistake_rate_is_a_probability(rate):
 
 
 async def test_the_same_seed_and_rollout_give_the_same_calls_and_others_differ():
-    def played(seed, rollouts):
+    def run_all(seed, rollouts):
         oracle = OracleModel([task(answer="42")], mistake_rate=0.5, seed=seed)
-        return asyncio.gather(*(play(oracle, task().messages, rollout_id=rollout) for rollout in rollouts))
+        return asyncio.gather(*(run_rollout(oracle, task().messages, rollout_id=rollout) for rollout in rollouts))
 
     rollouts = [f"t/{index}" for index in range(40)]
-    first, again, other = await played(1, rollouts), await played(1, rollouts), await played(2, rollouts)
+    first, again, other = await run_all(1, rollouts), await run_all(1, rollouts), await run_all(2, rollouts)
     assert first == again
     assert first != other
     assert len({str(result) for result in first}) > 10
@@ -166,8 +166,10 @@ async def test_the_same_seed_and_rollout_give_the_same_calls_and_others_differ()
 
 async def test_the_requests_seed_decides_so_that_another_run_with_other_ids_plays_the_same():
     oracle = OracleModel([task()], mistake_rate=0.5)
-    results = [await play(oracle, task().messages, rollout_id=f"a{seed}", seed=seed) for seed in range(1, 31)]
-    assert results == [await play(oracle, task().messages, rollout_id=f"b{seed}", seed=seed) for seed in range(1, 31)]
+    results = [await run_rollout(oracle, task().messages, rollout_id=f"a{seed}", seed=seed) for seed in range(1, 31)]
+    assert results == [
+        await run_rollout(oracle, task().messages, rollout_id=f"b{seed}", seed=seed) for seed in range(1, 31)
+    ]
     assert len({str(result) for result in results}) > 5
 
 
@@ -194,18 +196,18 @@ def test_mistakes_are_real_calls_that_differ_from_the_right_ones():
     broken = unknown = 0
     for index in range(300):
         script = oracle.script(subject, f"t/{index}")
-        played = []
+        made = []
         for turn in script.turns:
             unknown += turn.tool not in {"terminal", "write_file"}
             try:
-                played.append((turn.tool, json.dumps(json.loads(turn.arguments))))
+                made.append((turn.tool, json.dumps(json.loads(turn.arguments))))
             except ValueError:
                 broken += 1
-                played.append((turn.tool, turn.arguments))
+                made.append((turn.tool, turn.arguments))
         if script.mistakes:
-            assert script.answer != DONE or [call for call in played if call not in right] or len(played) < 3
+            assert script.answer != DONE or [call for call in made if call not in right] or len(made) < 3
         else:
-            assert set(played) == right
+            assert set(made) == right
     assert broken
     assert unknown
 

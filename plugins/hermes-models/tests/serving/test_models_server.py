@@ -58,7 +58,7 @@ async def connected(model, *, api_key=None, server_key=None, **options):
             await client.aclose()
 
 
-async def play(model, *, rollout_id, seed=0):
+async def run_rollout(model, *, rollout_id, seed=0):
     talk = Conversation(TASK.messages)
     replies = []
     while True:
@@ -80,10 +80,10 @@ async def play(model, *, rollout_id, seed=0):
 async def test_the_oracle_plays_the_same_over_http_as_in_the_process(seed):
     oracle = OracleModel([TASK], mistake_rate=0.6, seed=3)
     rollouts = [f"t/{index}" for index in range(25)] + ["é 1", "50%41"]
-    direct = [await play(oracle, rollout_id=rollout, seed=seed) for rollout in rollouts]
+    direct = [await run_rollout(oracle, rollout_id=rollout, seed=seed) for rollout in rollouts]
     async with connected(oracle) as client:
         await client.check()
-        served = await asyncio.gather(*(play(client, rollout_id=rollout, seed=seed) for rollout in rollouts))
+        served = await asyncio.gather(*(run_rollout(client, rollout_id=rollout, seed=seed) for rollout in rollouts))
     assert served == direct
     different = len({str(replies) for replies in served})
     assert different == 1 if seed else different > 5
@@ -91,7 +91,7 @@ async def test_the_oracle_plays_the_same_over_http_as_in_the_process(seed):
 
 async def test_nop_is_served():
     async with connected(NopModel()) as client:
-        [reply] = await play(client, rollout_id="r")
+        [reply] = await run_rollout(client, rollout_id="r")
     assert reply.content == "Nothing was done."
 
 
@@ -126,14 +126,14 @@ async def test_a_whole_reply_comes_through_and_so_does_the_request():
 async def test_errors_of_the_model_keep_their_meaning_over_http(raised, received):
     async with connected(Fixed(raised)) as client:
         with pytest.raises(received, match=raised.message) as caught:
-            await play(client, rollout_id="r")
+            await run_rollout(client, rollout_id="r")
     assert getattr(caught.value, "retry_after", 3) == 3
 
 
 @pytest.mark.parametrize("key", [None, "wrong", "sekret2"])
 async def test_a_key_is_required(key):
     async with connected(NopModel(), server_key="sekret", api_key=key) as client:
-        for call in (client.check(), play(client, rollout_id="r")):
+        for call in (client.check(), run_rollout(client, rollout_id="r")):
             with pytest.raises(ModelAuthError, match="expected a valid API key"):
                 await call
 
@@ -141,7 +141,7 @@ async def test_a_key_is_required(key):
 async def test_the_right_key_opens():
     async with connected(NopModel(), server_key="sekret", api_key="sekret") as client:
         await client.check()
-        assert await play(client, rollout_id="r")
+        assert await run_rollout(client, rollout_id="r")
 
 
 async def test_another_model_name_is_refused_with_the_right_one():
@@ -150,7 +150,7 @@ async def test_another_model_name_is_refused_with_the_right_one():
         with pytest.raises(ModelRequestError, match="--model-name nop"):
             await client.check()
         with pytest.raises(ModelRequestError, match="expected the model 'nop'"):
-            await play(client, rollout_id="r")
+            await run_rollout(client, rollout_id="r")
         await client.aclose()
 
 
@@ -200,7 +200,7 @@ async def test_a_client_that_hangs_up_cancels_the_models_work():
                 ended.set()
 
     async with connected(Slow(None)) as client:
-        call = asyncio.create_task(play(client, rollout_id="r"))
+        call = asyncio.create_task(run_rollout(client, rollout_id="r"))
         await begun.wait()
         call.cancel()
         async with asyncio.timeout(60):

@@ -31,7 +31,7 @@ class Server:
         self.lists_with: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
         self.url = ""
 
-    def plays(self, *answers):
+    def set_answers(self, *answers):
         self.answers = [_as_handler(answer) for answer in answers]
 
     async def chat(self, request: web.Request) -> web.StreamResponse:

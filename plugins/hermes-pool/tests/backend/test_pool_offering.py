@@ -123,7 +123,7 @@ class Members:
         return self.members[waiter.kind.member].label
 
 
-def play(scene):
+def run_scene(scene):
     """Run a scene within a day of its own clock, so that one who waits for ever fails the test."""
 
     async def scene_within_a_day():
@@ -147,7 +147,7 @@ def test_a_member_that_fails_is_left_alone_for_a_while_although_all_are_set_apar
         assert all(pause >= max(0.25, quarantine) - 1e-6 for pause in pauses)
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_sandbox_is_not_refused_while_an_offer_is_on_its_way():
@@ -160,7 +160,7 @@ def test_a_sandbox_is_not_refused_while_an_offer_is_on_its_way():
         assert len(slow.asked) == 1
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_sandbox_whose_hosts_have_failed_is_refused_as_soon_as_the_last_member_has_answered():
@@ -177,7 +177,7 @@ def test_a_sandbox_whose_hosts_have_failed_is_refused_as_soon_as_the_last_member
         assert "m2: m2 is down" in caught.value.message
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_member_that_never_answers_does_not_keep_a_sandbox_waiting_for_hosts_that_fail():
@@ -190,7 +190,7 @@ def test_a_member_that_never_answers_does_not_keep_a_sandbox_waiting_for_hosts_t
         assert asyncio.get_running_loop().time() == pytest.approx(began + 50, abs=0.01)
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_failures_of_earlier_sandboxes_refuse_no_later_one_that_nothing_was_tried_for():
@@ -203,7 +203,7 @@ def test_failures_of_earlier_sandboxes_refuse_no_later_one_that_nothing_was_trie
         assert await pool.take() == "m1"
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_one_member_s_failure_refuses_nobody_also_without_a_quarantine():
@@ -212,7 +212,7 @@ def test_one_member_s_failure_refuses_nobody_also_without_a_quarantine():
         assert await pool.take() == "m2"
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("quarantine", [0, 60])
@@ -223,7 +223,7 @@ def test_where_every_member_fails_the_error_has_what_each_of_them_raised(quarant
         with pytest.raises(BackendError, match="no member of the pool can be used: m1: m1 is down; m2: m2 is full"):
             await pool.take()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_member_that_is_passed_over_is_asked_as_soon_as_no_other_works():
@@ -236,7 +236,7 @@ def test_a_member_that_is_passed_over_is_asked_as_soon_as_no_other_works():
         assert second.asked == [began]
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_create_that_cancels_itself_is_a_failure_of_its_member():
@@ -250,7 +250,7 @@ def test_a_create_that_cancels_itself_is_a_failure_of_its_member():
         assert await pool.take() == "m2"
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_create_that_returns_nothing_is_an_error_that_names_its_member():
@@ -264,7 +264,7 @@ def test_a_create_that_returns_nothing_is_an_error_that_names_its_member():
         with pytest.raises(SandboxRefusedError, match="expected a host from `create` of backend 'fake', got None"):
             await Members(Forgetful()).take()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_who_gets_no_offer_is_refused_when_his_time_is_over_although_others_move():
@@ -281,4 +281,4 @@ def test_who_gets_no_offer_is_refused_when_his_time_is_over_although_others_move
         assert asyncio.get_running_loop().time() == pytest.approx(began + 60, abs=1)
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)

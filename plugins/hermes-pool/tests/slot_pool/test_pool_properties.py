@@ -181,7 +181,7 @@ class World:
                 assert kind.first is None or kind.best(further=kind.first.has_slot) is None
 
 
-async def play(seed, *, is_failing):
+async def run_seed(seed, *, is_failing):
     world = World(seed, is_failing=is_failing)
     others = [asyncio.create_task(world.watch())]
     if is_failing:
@@ -204,4 +204,4 @@ async def play(seed, *, is_failing):
 @pytest.mark.parametrize("is_failing", [False, True], ids=["all is well", "much fails"])
 def test_whatever_happens_nobody_is_passed_over_or_forgotten_and_no_bound_is_exceeded(is_failing):
     for seed in range(15):
-        run_in_virtual_time(play(seed, is_failing=is_failing))
+        run_in_virtual_time(run_seed(seed, is_failing=is_failing))

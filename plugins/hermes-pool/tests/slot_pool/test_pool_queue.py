@@ -14,7 +14,7 @@ from hermes_sandbox.backends import AgentSlot
 from hermes_testing.watching import eventually
 
 
-async def play(made, number, **fields):
+async def run_rollout(made, number, **fields):
     """A rollout: some commands with time between them in which the slot is held."""
     async with await made.open(SandboxSpec(**fields)) as sandbox:
         await sandbox.write_file("mine", str(number))
@@ -25,7 +25,7 @@ async def play(made, number, **fields):
 async def test_four_trajectories_finish_on_two_slots():
     """Predecessor 2.3 #1: none did, since those that wait kept the others from being served."""
     async with backend(max_hosts=1, slots_per_host=2) as made:
-        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(4))), 60)
+        answers = await asyncio.wait_for(asyncio.gather(*(run_rollout(made, n) for n in range(4))), 60)
     assert answers == ["0", "1", "2", "3"]
 
 
@@ -42,7 +42,7 @@ async def test_sixty_four_trajectories_finish_on_two_hosts_and_no_slot_is_idle_w
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())
-        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(64))), 100)
+        answers = await asyncio.wait_for(asyncio.gather(*(run_rollout(made, n) for n in range(64))), 100)
         watching.cancel()
         assert answers == [str(n) for n in range(64)]
         assert len(made.engine.hosts) == 2
@@ -132,14 +132,14 @@ async def test_opening_sandboxes_can_be_cancelled_at_any_step():
                     await opening
             assert made.pool.stats().waiting == 0
         assert await eventually(lambda: made.pool.stats().used == 0)
-        assert await play(made, 7) == "7"
+        assert await run_rollout(made, 7) == "7"
 
 
 async def test_those_who_wait_do_not_keep_a_user_from_being_renewed():
     """Hold and wait in the small: more wait than sandboxes may be starting at a time."""
     async with backend(max_hosts=1, slots_per_host=1) as made:
         sandbox = await made.open(SandboxSpec())
-        waiting = [asyncio.create_task(play(made, n)) for n in range(made.concurrent_starts + 4)]
+        waiting = [asyncio.create_task(run_rollout(made, n)) for n in range(made.concurrent_starts + 4)]
         assert await eventually(lambda: made.pool.stats().waiting == len(waiting))
         await asyncio.wait_for(sandbox.renew(), 60)
         await sandbox.aclose()
@@ -154,7 +154,7 @@ async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
             fields = {"rollout_id": f"rollout-{number}"}
             async with await made.open(SandboxSpec(**fields)) as sandbox:
                 await sandbox.exec("true")
-                return await play(made, number, **fields)
+                return await run_rollout(made, number, **fields)
 
         answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(8))), 60)
         assert answers == [str(n) for n in range(8)]

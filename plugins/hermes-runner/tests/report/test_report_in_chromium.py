@@ -90,10 +90,10 @@ def sample(tmp_path_factory) -> Path:
 ENGINE = {
     "name": "ray",
     "workers": [
-        {"name": "ray", "worker": "w1", "node": "ab12cd34", "played": 90, "slots": 4, "lost": None},
-        {"name": "ray", "worker": "w2", "node": "ab12cd34", "played": 60, "slots": 4, "lost": None},
-        {"name": "ray", "worker": "w3", "node": "ef56ab78", "played": 31, "slots": 4, "lost": "its node has died"},
-        {"name": "ray", "worker": EVIL, "node": "0912fe33", "played": 19, "slots": 4, "lost": None},
+        {"name": "ray", "worker": "w1", "node": "ab12cd34", "rollouts": 90, "slots": 4, "lost": None},
+        {"name": "ray", "worker": "w2", "node": "ab12cd34", "rollouts": 60, "slots": 4, "lost": None},
+        {"name": "ray", "worker": "w3", "node": "ef56ab78", "rollouts": 31, "slots": 4, "lost": "its node has died"},
+        {"name": "ray", "worker": EVIL, "node": "0912fe33", "rollouts": 19, "slots": 4, "lost": None},
         "no worker at all",
     ],
     "lost_workers": 1,
@@ -102,7 +102,7 @@ ENGINE = {
 
 
 @pytest.fixture(scope="module")
-def played_on_nodes(tmp_path_factory) -> Path:
+def run_on_nodes(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("nodes")
     outcomes = list(sample_run.outcomes())
     for number, one in enumerate(outcomes):
@@ -111,8 +111,8 @@ def played_on_nodes(tmp_path_factory) -> Path:
     return folder / "report.html"
 
 
-def test_the_page_shows_which_engine_played_where_and_what_it_lost(played_on_nodes, tmp_path):
-    root = dump(played_on_nodes, tmp_path).root
+def test_the_page_shows_which_engine_played_where_and_what_it_lost(run_on_nodes, tmp_path):
+    root = dump(run_on_nodes, tmp_path).root
     (tile,) = [tile for tile in root.one(id="tiles").all("div", class_="tile") if tile.one("h2").text == "Engine"]
     for words in ("ray", "4 workers on 3 nodes", "1 worker lost", "rollouts played by ray 199, local 1"):
         assert words in tile.text

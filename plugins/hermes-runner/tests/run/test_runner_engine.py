@@ -76,7 +76,7 @@ async def test_the_run_s_own_sandbox_is_tried_where_a_task_brings_no_image(ran):
 
 async def test_the_run_records_which_engine_played_it(ran):
     result, lines, _ = await ran("desks")
-    assert result.summary["run"]["engine"] == {"name": "desks", "desks": 2, "played": 2, "most": 2}
+    assert result.summary["run"]["engine"] == {"name": "desks", "desks": 2, "rollouts": 2, "most": 2}
     (line, *_) = lines.values()
     assert line["provenance"]["engine"] == {"name": "desks"}
     components = [name for plugin in line["provenance"]["plugins"] for name in plugin["components"]]

@@ -31,12 +31,12 @@ def of_task(spec, task_id):
 
 
 @pytest.fixture
-async def play(registry, tmp_path):
+async def run_kinds(registry, tmp_path):
     """Play rollouts one after another, as many as let be; returns those that were recorded, and why it stopped."""
 
     number = itertools.count()
 
-    async def _play(*kinds, max_failures, replies=None, tasks=("t1", "t2")):
+    async def _run_kinds(*kinds, max_failures, replies=None, tasks=("t1", "t2")):
         out = tmp_path / f"out{next(number)}"
         folder = OutputFolder.open(out, {}, facts={})
         recorder = Recorder(folder, {})
@@ -63,11 +63,11 @@ async def play(registry, tmp_path):
         lines = (out / "rollouts.jsonl").read_bytes().splitlines()
         return [json.loads(line)["rollout_id"] for line in lines], stopped
 
-    return _play
+    return _run_kinds
 
 
-async def test_so_many_failures_of_one_kind_end_the_run_and_are_recorded(play):
-    recorded, stopped = await play(*["bad"] * 9, max_failures=3)
+async def test_so_many_failures_of_one_kind_end_the_run_and_are_recorded(run_kinds):
+    recorded, stopped = await run_kinds(*["bad"] * 9, max_failures=3)
     assert recorded == ["r0", "r1", "r2"]
     assert "none of the first 3 rollouts" in stopped.message
     assert "NoVerdictError" in stopped.message
@@ -77,38 +77,40 @@ async def test_so_many_failures_of_one_kind_end_the_run_and_are_recorded(play):
 
 
 @pytest.mark.parametrize("kind", ["good", "none"])
-async def test_one_good_rollout_lets_the_run_go_on(play, kind):
-    recorded, stopped = await play("bad", "bad", kind, *["bad"] * 6, max_failures=3)
+async def test_one_good_rollout_lets_the_run_go_on(run_kinds, kind):
+    recorded, stopped = await run_kinds("bad", "bad", kind, *["bad"] * 6, max_failures=3)
     assert (len(recorded), stopped) == (9, None)
 
 
-async def test_failures_of_other_kinds_count_apart(play):
+async def test_failures_of_other_kinds_count_apart(run_kinds):
     replies = [says("done"), ModelServerError("502")] * 2 + [says("done")] * 4
-    recorded, stopped = await play(*["bad"] * 8, max_failures=3, replies=replies, tasks=["t1", "t1", "t2"])
+    recorded, stopped = await run_kinds(*["bad"] * 8, max_failures=3, replies=replies, tasks=["t1", "t1", "t2"])
     assert len(recorded) == 5
     assert "3 of them" in stopped.message
 
 
-async def test_one_task_whose_verifier_fails_does_not_stop_the_others(play):
-    recorded, stopped = await play(*["bad"] * 6, "good", "bad", max_failures=3, tasks=["t1"])
+async def test_one_task_whose_verifier_fails_does_not_stop_the_others(run_kinds):
+    recorded, stopped = await run_kinds(*["bad"] * 6, "good", "bad", max_failures=3, tasks=["t1"])
     assert (len(recorded), stopped) == (8, None)
-    recorded, stopped = await play(*["bad"] * 9, max_failures=3, tasks=["t1"] * 5 + ["t2"] * 4)
+    recorded, stopped = await run_kinds(*["bad"] * 9, max_failures=3, tasks=["t1"] * 5 + ["t2"] * 4)
     assert len(recorded) == 6
 
 
-async def test_one_task_is_enough_where_the_model_server_fails(play):
-    recorded, stopped = await play(*["bad"] * 9, max_failures=3, tasks=["t1"], replies=[ModelServerError("502")] * 9)
+async def test_one_task_is_enough_where_the_model_server_fails(run_kinds):
+    recorded, stopped = await run_kinds(
+        *["bad"] * 9, max_failures=3, tasks=["t1"], replies=[ModelServerError("502")] * 9
+    )
     assert len(recorded) == 3
     assert "ModelServerError (to blame: model)" in stopped.message
 
 
-async def test_a_run_that_is_at_its_end_is_not_stopped_any_more(play):
-    recorded, stopped = await play(*["bad"] * 3, max_failures=3)
+async def test_a_run_that_is_at_its_end_is_not_stopped_any_more(run_kinds):
+    recorded, stopped = await run_kinds(*["bad"] * 3, max_failures=3)
     assert (len(recorded), stopped) == (3, None)
 
 
-async def test_nought_never_stops_a_run(play):
-    recorded, stopped = await play(*["bad"] * 30, max_failures=0)
+async def test_nought_never_stops_a_run(run_kinds):
+    recorded, stopped = await run_kinds(*["bad"] * 30, max_failures=0)
     assert (len(recorded), stopped) == (30, None)
 
 

@@ -58,12 +58,12 @@ class Fed:
 
 
 @pytest.fixture
-async def played(registry, tmp_path):
+async def run_models(registry, tmp_path):
     """Play rollouts with a model each; gives the recorded lines, the attempts and the errors of sinks."""
 
     number = itertools.count()
 
-    async def play(models, *, sinks=None, policy=None, attempts=3, **fields):
+    async def run_models(models, *, sinks=None, policy=None, attempts=3, **fields):
         out = tmp_path / f"out{next(number)}"
         folder = OutputFolder.open(out, {}, facts={})
         recorder = Recorder(folder, sinks or {})
@@ -88,37 +88,37 @@ async def played(registry, tmp_path):
         ]
         return *read, recorder.sink_errors
 
-    return play
+    return run_models
 
 
-async def test_a_failure_that_may_pass_is_played_again_and_every_attempt_is_kept(played):
-    lines, attempts, _ = await played([Script(ModelServerError("502"), says("done"))])
+async def test_a_failure_that_may_pass_is_played_again_and_every_attempt_is_kept(run_models):
+    lines, attempts, _ = await run_models([Script(ModelServerError("502"), says("done"))])
     assert [(line["stop_reason"], line["attempt"], line["disposition"]) for line in lines] == [
         ("final_answer", 2, "score")
     ]
     assert [line["stop_reason"] for line in attempts] == ["model_error"]
 
 
-async def test_when_the_attempts_are_used_up_the_rollout_is_dropped_not_zero(played):
-    lines, attempts, _ = await played([Script(*[ModelServerError("502")] * 3)], verifier="half")
+async def test_when_the_attempts_are_used_up_the_rollout_is_dropped_not_zero(run_models):
+    lines, attempts, _ = await run_models([Script(*[ModelServerError("502")] * 3)], verifier="half")
     assert [(line["reward"], line["disposition"], line["attempt"]) for line in lines] == [(None, "drop", 3)]
     assert len(attempts) == 2
 
 
-async def test_a_limit_can_be_played_again(played):
+async def test_a_limit_can_be_played_again(run_models):
     model = Script(says("cut", finish_reason="length"), says("done"))
-    lines, attempts, _ = await played([model], policy={"token_limit": "retry"})
+    lines, attempts, _ = await run_models([model], policy={"token_limit": "retry"})
     assert [(line["stop_reason"], line["attempt"]) for line in lines] == [("final_answer", 2)]
     assert [line["stop_reason"] for line in attempts] == ["token_limit"]
 
 
-async def test_a_policy_can_mask_a_cause(played):
-    lines, _, _ = await played([Script(says("cut", finish_reason="length"))], policy={"token_limit": "mask"})
+async def test_a_policy_can_mask_a_cause(run_models):
+    lines, _, _ = await run_models([Script(says("cut", finish_reason="length"))], policy={"token_limit": "mask"})
     assert lines[0]["disposition"] == "mask"
 
 
-async def test_a_sandbox_lost_under_the_verifier_is_the_backends_and_played_again(played):
-    lines, attempts, _ = await played([Script(*[says("done")] * 3)], verifier="loses_sandbox")
+async def test_a_sandbox_lost_under_the_verifier_is_the_backends_and_played_again(run_models):
+    lines, attempts, _ = await run_models([Script(*[says("done")] * 3)], verifier="loses_sandbox")
     assert (lines[0]["attempt"], len(attempts), lines[0]["reward_failure"]["blame"]) == (3, 2, "backend")
 
 
@@ -127,16 +127,16 @@ def exits():
 
 
 @pytest.mark.parametrize("action", [exits, lambda: {}["nothing"]])
-async def test_a_sink_that_raises_costs_no_rollout(played, action):
+async def test_a_sink_that_raises_costs_no_rollout(run_models, action):
     sinks = {"bad": Fed(action), "good": Fed()}
-    lines, _, errors = await played([Script(says("done"))] * 2, sinks=sinks)
+    lines, _, errors = await run_models([Script(says("done"))] * 2, sinks=sinks)
     assert len(lines) == 2
     assert sinks["good"].got == ["r0", "r1"]
     assert sinks["bad"].closed
     assert sum(errors.values()) == 2
 
 
-async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played, monkeypatch):
+async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(run_models, monkeypatch):
     feed = scheduling.SinkFeed
 
     async def attempt(seconds):
@@ -148,7 +148,7 @@ async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played,
 
         monkeypatch.setattr(scheduling, "SinkFeed", limited)
         try:
-            lines, _, errors = await played([Script(says("done"))] * 3, sinks=sinks)
+            lines, _, errors = await run_models([Script(says("done"))] * 3, sinks=sinks)
         except UserError as error:
             raise TooSoon("the sink that hangs had not been opened") from error
         finally:
@@ -162,20 +162,20 @@ async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played,
     await with_more_time(attempt)
 
 
-async def test_a_sink_that_cannot_begin_stops_the_run_before_it_starts(played):
+async def test_a_sink_that_cannot_begin_stops_the_run_before_it_starts(run_models):
     class Refusing(Fed):
         def open(self, folder):
             raise PermissionError("no")
 
     with pytest.raises(UserError, match="sink 'bad' cannot begin"):
-        await played([Script(says("done"))], sinks={"bad": Refusing()})
+        await run_models([Script(says("done"))], sinks={"bad": Refusing()})
 
 
-async def test_an_outcome_that_is_no_json_is_recorded_as_what_it_is(played):
+async def test_an_outcome_that_is_no_json_is_recorded_as_what_it_is(run_models):
     class Odd(Script):
         provenance = {"object": object()}  # noqa: RUF012 - never changed
 
-    lines, _, _ = await played([Odd(calls(call("noop")), says("done"))])
+    lines, _, _ = await run_models([Odd(calls(call("noop")), says("done"))])
     assert [(line["stop_reason"], line["reward_status"]) for line in lines] == [
         (StopReason.FRAMEWORK_ERROR, RewardStatus.SKIPPED)
     ]
@@ -190,9 +190,9 @@ FILE = {"tools": ["terminal"], "verifier": "file_is_ok"}
 
 
 @pytest.mark.parametrize("policy", [{}, {"tool_backend_error": "drop"}])
-async def test_a_model_that_ends_its_sandbox_twice_has_the_lowest_score_whatever_the_policy(played, policy):
+async def test_a_model_that_ends_its_sandbox_twice_has_the_lowest_score_whatever_the_policy(run_models, policy):
     model = Script(*[shell("kill -9 $PPID")] * 2)
-    lines, attempts, _ = await played([model], attempts=1, policy=policy, **FILE)
+    lines, attempts, _ = await run_models([model], attempts=1, policy=policy, **FILE)
     assert [(line["reward"], line["disposition"], line["stop_reason"], line["attempt"]) for line in lines] == [
         (0.0, "score", "sandbox_destroyed", 2)
     ]
@@ -201,7 +201,7 @@ async def test_a_model_that_ends_its_sandbox_twice_has_the_lowest_score_whatever
     ]
 
 
-async def test_a_sandbox_that_was_lost_once_costs_nothing_but_an_attempt(played):
+async def test_a_sandbox_that_was_lost_once_costs_nothing_but_an_attempt(run_models):
     model = Script(shell("kill -9 $PPID"), shell("echo ok > answer.txt"), says("done"))
-    lines, attempts, _ = await played([model], **FILE)
+    lines, attempts, _ = await run_models([model], **FILE)
     assert [(line["reward"], line["attempt"], len(attempts)) for line in lines] == [(1.0, 2, 1)]

@@ -49,8 +49,8 @@ class Exits:
     async def refusals(self, tasks):
         return await self._inner.refusals(tasks)
 
-    async def play(self, rollout):
-        return await self._inner.play(rollout)
+    async def run_rollout(self, rollout):
+        return await self._inner.run_rollout(rollout)
 
     async def aclose(self):
         await self._inner.aclose()

@@ -41,7 +41,7 @@ class Desks:
     def __init__(self, options):
         self._options = options
         self._desks = [LocalEngine(), LocalEngine()]
-        self._played = 0
+        self._rollouts = 0
         self.at_once = self.most = 0
 
     @property
@@ -50,7 +50,7 @@ class Desks:
 
     @property
     def provenance(self):
-        return {"desks": 2, "played": self._played, "most": self.most}
+        return {"desks": 2, "rollouts": self._rollouts, "most": self.most}
 
     async def open(self, run: EngineRun):
         if self._options.trouble == "shut":
@@ -62,15 +62,15 @@ class Desks:
         refuses = self._options.refuses
         return {task.id: BackendError(f"no desk has {refuses}") for task in tasks if refuses in task.sandbox}
 
-    async def play(self, rollout):
-        number = self._played % 2
-        self._played += 1
+    async def run_rollout(self, rollout):
+        number = self._rollouts % 2
+        self._rollouts += 1
         self.at_once += 1
         self.most = max(self.most, self.at_once)
         try:
             if rollout.attempt == 1:
                 self._trouble(number)
-            return pickle.loads(pickle.dumps(await self._desks[number].play(rollout)))
+            return pickle.loads(pickle.dumps(await self._desks[number].run_rollout(rollout)))
         finally:
             self.at_once -= 1
 
@@ -92,8 +92,8 @@ class Desks:
 class Bent(Desks):
     """Gives back something else than what it was asked for."""
 
-    async def play(self, rollout):
-        return await super().play(_other(rollout)) if self._options.trouble == "other" else None
+    async def run_rollout(self, rollout):
+        return await super().run_rollout(_other(rollout)) if self._options.trouble == "other" else None
 
 
 def _other(rollout):

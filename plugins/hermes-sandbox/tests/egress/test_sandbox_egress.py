@@ -200,12 +200,12 @@ async def test_bytes_arrive_unchanged_in_both_directions():
         writer.write_eof()
 
     async with origin(serve) as server, allowing(f"127.0.0.1:{server.port}@private") as sandbox:
-        play = (
+        program = (
             "import threading, hashlib; data = os.urandom(20 << 20); sent = hashlib.sha256(data).hexdigest(); "
             "threading.Thread(target=lambda: (s.sendall(data), s.shutdown(1))).start(); h = hashlib.sha256(); "
             "[h.update(x) for x in iter(lambda: s.recv(65536), bytes())]; print(h.hexdigest() == sent)"
         )
-        assert (await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{play}'")).output == "True\n"
+        assert (await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{program}'")).output == "True\n"
 
 
 async def test_a_program_that_reads_nothing_holds_up_nobody():
@@ -237,7 +237,7 @@ async def test_more_connections_than_a_sandbox_may_have_wait_for_their_turn():
         await writer.drain()
 
     async with origin(serve) as server, allowing(f"127.0.0.1:{server.port}@private") as sandbox:
-        play = (
+        program = (
             "import concurrent.futures as c, subprocess\n"
             "def one(_):\n"
             "    t = socket.create_connection((proxy.hostname, proxy.port))\n"
@@ -246,7 +246,7 @@ async def test_more_connections_than_a_sandbox_may_have_wait_for_their_turn():
             '    return b"".join(iter(lambda: t.recv(99), b"")).endswith(b"x")\n'
             "with c.ThreadPoolExecutor(400) as pool: print(sum(pool.map(one, range(400))))"
         )
-        assert (await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{play}'")).output == "400\n"
+        assert (await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{program}'")).output == "400\n"
 
 
 async def test_a_storm_of_connections_is_slowed_down_in_the_sandbox():
@@ -335,8 +335,8 @@ async def test_closing_leaves_no_socket_whatever_is_going_on():
         before = sockets()
         async with allowing(f"127.0.0.1:{server.port}@private") as sandbox:
             target = f"127.0.0.1:{server.port}"
-            for play in ("import time; time.sleep(300)", "[s.recv(9999) for n in iter(int, 1)]"):
-                await sandbox.exec(f"for n in 1 2 3; do {TUNNEL} {target} '{play}' > /dev/null 2>&1 & done")
+            for program in ("import time; time.sleep(300)", "[s.recv(9999) for n in iter(int, 1)]"):
+                await sandbox.exec(f"for n in 1 2 3; do {TUNNEL} {target} '{program}' > /dev/null 2>&1 & done")
             call = asyncio.create_task(sandbox.exec(f"{TUNNEL} {target} '[s.recv(9) for n in iter(int, 1)]'"))
             await server.seen.wait()
             call.cancel()

@@ -57,7 +57,7 @@ async def test_the_log_has_the_same_lines_as_the_servers_own(server, connect, lo
         client = connect(server, base_url=url)
         await client.check()
         await client.generate(request(5, 6, rollout_id="task/é 0"))
-        server.plays(Fault.named("abort"))
+        server.set_faults(Fault.named("abort"))
         await client.generate(request(7, request_id="r2", rollout_id="t-1"))
         await client.generate(request(8, sampling={"max_tokens": 2}))
     assert [{**line, "request_id": ""} for line in read(log)] == [{**line, "request_id": ""} for line in server.lines]
@@ -135,7 +135,7 @@ async def test_a_stream_arrives_piece_by_piece_and_is_logged_as_one(log):
 
 
 async def test_a_cancelled_request_is_cancelled_behind_the_proxy_too(server, connect, log):
-    server.plays(Fault.hang())
+    server.set_faults(Fault.hang())
     async with recording(RecordingProxy(server.url, log)) as url:
         client = connect(server, base_url=url)
         task = asyncio.create_task(client.generate(request(request_id="r1")))
@@ -150,7 +150,7 @@ async def test_a_cancelled_request_is_cancelled_behind_the_proxy_too(server, con
 
 
 async def test_refusals_pass_with_their_headers_and_are_logged(server, connect, log):
-    server.plays(Fault.refuse(429, "busy", Retry_After="7"))
+    server.set_faults(Fault.refuse(429, "busy", Retry_After="7"))
     async with recording(RecordingProxy(server.url, log)) as url:
         with pytest.raises(ModelRateLimitError, match="busy") as caught:
             await connect(server, base_url=url, max_retries=0).generate(request(5))
@@ -159,7 +159,7 @@ async def test_refusals_pass_with_their_headers_and_are_logged(server, connect, 
 
 
 async def test_a_server_that_breaks_off_breaks_off_for_the_client(server, connect, log):
-    server.plays(Fault.drop())
+    server.set_faults(Fault.drop())
     async with recording(RecordingProxy(server.url, log)) as url:
         with pytest.raises(ModelServerError, match="broke off"):
             await connect(server, base_url=url, max_retries=0).generate(request(5))

@@ -87,11 +87,11 @@ async def family(name, *, is_complete=False, **options):
 
 async def prompts_of(name, **options):
     """Play two turns, and return what was sent before each, and the report."""
-    async with family(name, **options) as play:
-        await play.ask(USER)
-        await play.ask(USER, CALLED, RESULT)
-        texts = [play.tokenizer.decode(line["prompt_ids"]) for line in play.server.lines]
-        return texts, play.session.exactness()
+    async with family(name, **options) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, CALLED, RESULT)
+        texts = [rollout.tokenizer.decode(line["prompt_ids"]) for line in rollout.server.lines]
+        return texts, rollout.session.exactness()
 
 
 @pytest.mark.parametrize("options", [{}, {"parser": None}], ids=["known to the parser", "known to the server alone"])

@@ -183,7 +183,7 @@ async def test_a_server_without_weight_spans_gives_none_or_its_one_version(conne
     async with serving_tokens(TokenServer("atropos")) as server:
         assert (await connect(server).generate(request())).weight_versions == ()
     async with serving_tokens(TokenServer("vllm")) as server:
-        server.plays(Fault.answer(lambda answer: answer["choices"][0].pop("weight_versions") and None))
+        server.set_faults(Fault.answer(lambda answer: answer["choices"][0].pop("weight_versions") and None))
         assert (await connect(server).generate(request())).weight_versions == ()
     async with serving_tokens(TokenServer("sglang", wire=SglangWire(old=True))) as server:
         found = (await connect(server).generate(request())).weight_versions
@@ -202,7 +202,7 @@ async def test_an_old_sglangs_finish_reasons_are_text(connect):
         client = connect(server)
         stopped = await client.generate(request())
         cut = await client.generate(request(sampling={"max_tokens": 1}))
-        server.plays(Fault.named("abort"))
+        server.set_faults(Fault.named("abort"))
         aborted = await client.generate(request())
     assert (stopped.finish_reason, stopped.stop_id) == ("stop", 2)
     assert (cut.finish_reason, cut.stop_id) == ("length", None)
@@ -210,7 +210,7 @@ async def test_an_old_sglangs_finish_reasons_are_text(connect):
 
 
 async def test_an_aborted_request_is_an_answer_with_what_was_sampled(server, connect):
-    server.plays(Fault.named("abort"))
+    server.set_faults(Fault.named("abort"))
     generated = await connect(server).generate(request())
     assert (generated.finish_reason, generated.ids, generated.logprobs) == ("abort", (18,), (-0.25,))
 

@@ -33,7 +33,7 @@ async def connect():
 
 
 async def refusal(server, connect, *faults):
-    server.plays(*faults)
+    server.set_faults(*faults)
     with pytest.raises(ModelReplyError) as caught:
         await connect(server).generate(request())
     assert len(server.received) == 1, "the request of an unusable answer is not repeated"
@@ -137,12 +137,12 @@ async def test_logits_in_the_place_of_logprobs(server, connect):
 
 
 async def test_a_null_logprob_is_none(server, connect):
-    server.plays(with_logprob(server, None))
+    server.set_faults(with_logprob(server, None))
     assert (await connect(server).generate(request())).logprobs == (-0.25, None, -0.125)
 
 
 async def test_a_certain_tokens_logprob_may_be_a_rounding_above_zero(server, connect):
-    server.plays(with_logprob(server, 1e-7))
+    server.set_faults(with_logprob(server, 1e-7))
     assert (await connect(server).generate(request())).logprobs[1] == 1e-7
 
 
@@ -180,7 +180,7 @@ async def test_an_unknown_finish_reason(server, connect, value):
 )
 async def test_sglangs_finish_reasons_of_all_versions(connect, text, reason, stop):
     async with serving_tokens(TokenServer("sglang")) as server:
-        server.plays(set_finish(server, text))
+        server.set_faults(set_finish(server, text))
         generated = await connect(server).generate(request())
         assert (generated.finish_reason, generated.stop_id) == (reason, stop)
 
@@ -207,20 +207,20 @@ async def test_several_completions_for_one_request(server, connect):
 
 async def test_sglangs_list_of_one_is_one_answer(connect):
     async with serving_tokens(TokenServer("sglang")) as server:
-        server.plays(Fault.answer(lambda answer: [answer]))
+        server.set_faults(Fault.answer(lambda answer: [answer]))
         assert (await connect(server).generate(request())).ids == (18, 19, 2)
 
 
 async def test_sglang_counts_more_tokens_than_it_sends(connect):
     async with serving_tokens(TokenServer("sglang")) as server:
-        server.plays(Fault.answer(lambda answer: answer["meta_info"].update(completion_tokens=5)))
+        server.set_faults(Fault.answer(lambda answer: answer["meta_info"].update(completion_tokens=5)))
         with pytest.raises(ModelReplyError, match=r"each of 5 tokens in .*, got 3"):
             await connect(server).generate(request())
 
 
 async def test_sglang_may_cut_the_stop_token_off_the_plain_ids_but_not_more(connect):
     async with serving_tokens(TokenServer("sglang")) as server:
-        server.plays(
+        server.set_faults(
             Fault.answer(lambda answer: answer["output_ids"].pop() and None),
             Fault.answer(lambda answer: answer["output_ids"].clear()),
         )

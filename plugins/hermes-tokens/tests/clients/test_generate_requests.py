@@ -41,7 +41,7 @@ async def connect():
 
 
 async def test_a_400_is_sent_once(server, connect):
-    server.plays(Fault.refuse(400, "bad value"))
+    server.set_faults(Fault.refuse(400, "bad value"))
     client = connect(server)
     with pytest.raises(ModelRequestError, match="400: bad value"):
         await client.generate(request())
@@ -50,7 +50,7 @@ async def test_a_400_is_sent_once(server, connect):
 
 @pytest.mark.parametrize(("name", "wish"), [("3", 3.0), ("Fri, 15 Jan 2027 08:00:05 GMT", 5.0)])
 async def test_a_429_waits_as_long_as_the_server_wishes(server, connect, name, wish):
-    server.plays(Fault.refuse(429, Retry_After=name))
+    server.set_faults(Fault.refuse(429, Retry_After=name))
     client = connect(server)
     assert (await client.generate(request())).ids
     assert wish <= client.pauses[0] <= wish * 1.1
@@ -58,14 +58,14 @@ async def test_a_429_waits_as_long_as_the_server_wishes(server, connect, name, w
 
 
 async def test_a_429_that_does_not_end_is_said_with_the_servers_wish(server, connect):
-    server.plays(*[Fault.refuse(429, "busy", Retry_After="2")] * 9)
+    server.set_faults(*[Fault.refuse(429, "busy", Retry_After="2")] * 9)
     with pytest.raises(ModelRateLimitError, match="gave up after 3 attempts") as caught:
         await connect(server, rate_limit_patience=5.5).generate(request())
     assert caught.value.retry_after == 2
 
 
 async def test_a_5xx_is_sent_again_after_growing_pauses_with_jitter(server, connect):
-    server.plays(Fault.refuse(500), Fault.refuse(503), Fault.refuse(502))
+    server.set_faults(Fault.refuse(500), Fault.refuse(503), Fault.refuse(502))
     client = connect(server)
     assert (await client.generate(request())).ids
     assert len(server.received) == 4
@@ -74,7 +74,7 @@ async def test_a_5xx_is_sent_again_after_growing_pauses_with_jitter(server, conn
 
 
 async def test_each_attempt_has_a_request_id_of_its_own(server, connect):
-    server.plays(Fault.refuse(500))
+    server.set_faults(Fault.refuse(500))
     client = connect(server)
     await client.generate(request(request_id="r1"))
     await client.generate(request())
@@ -86,10 +86,10 @@ async def test_each_attempt_has_a_request_id_of_its_own(server, connect):
 
 
 async def test_a_request_that_was_cut_off_is_aborted_and_sent_again_in_bounds(server, connect):
-    server.plays(Fault.drop())
+    server.set_faults(Fault.drop())
     assert (await connect(server).generate(request())).ids
     assert len(server.received) == 2
-    server.plays(Fault.drop(), Fault.drop())
+    server.set_faults(Fault.drop(), Fault.drop())
     with pytest.raises(ModelServerError, match="broke off"):
         await connect(server, max_retries=1).generate(request())
 
@@ -98,7 +98,7 @@ async def test_a_request_that_was_cut_off_is_aborted_and_sent_again_in_bounds(se
 async def test_a_server_that_stays_silent_is_given_up_and_told_to_stop(protocol):
     async def attempt(seconds):
         async with serving_tokens(TokenServer(protocol)) as server, connecting_tokens() as connect:
-            server.plays(Fault.hang())
+            server.set_faults(Fault.hang())
             client = connect(server, timeout=seconds, abort_timeout=60.0)
             with pytest.raises(ModelTimeoutError, match="did not answer within"):
                 await client.generate(request(request_id="r1"))
@@ -111,7 +111,7 @@ async def test_a_server_that_stays_silent_is_given_up_and_told_to_stop(protocol)
 
 
 async def test_no_attempt_starts_when_the_rollouts_time_is_over(server, connect):
-    server.plays(Fault.refuse(503, Retry_After="60"))
+    server.set_faults(Fault.refuse(503, Retry_After="60"))
     with pytest.raises(ModelServerError):
         await connect(server).generate(request(timeout=50.0))
     assert len(server.received) == 1
@@ -135,7 +135,7 @@ async def test_a_prompt_that_does_not_fit_is_a_context_overflow(connect, protoco
     ],
 )
 async def test_the_servers_wordings_of_an_overflow_are_known(server, connect, text):
-    server.plays(Fault.refuse(400, text))
+    server.set_faults(Fault.refuse(400, text))
     with pytest.raises(ContextOverflowError):
         await connect(server).generate(request())
 
@@ -153,7 +153,7 @@ async def test_no_server_at_the_address(connect):
 @pytest.mark.parametrize("protocol", ["vllm", "sglang"])
 async def test_a_cancelled_rollout_aborts_its_request_on_the_server(connect, protocol):
     async with serving_tokens(TokenServer(protocol)) as server:
-        server.plays(Fault.hang())
+        server.set_faults(Fault.hang())
         client = connect(server)
         task = asyncio.create_task(client.generate(request(request_id="r1")))
         await server.arrived.wait()
@@ -168,7 +168,7 @@ async def test_a_cancelled_rollout_aborts_its_request_on_the_server(connect, pro
 
 async def test_atropos_server_hears_of_a_cancelled_rollout_by_its_connection(connect):
     async with serving_tokens(TokenServer("atropos")) as server:
-        server.plays(Fault.hang())
+        server.set_faults(Fault.hang())
         client = connect(server)
         task = asyncio.create_task(client.generate(request(request_id="r1")))
         await server.arrived.wait()
@@ -182,7 +182,7 @@ async def test_atropos_server_hears_of_a_cancelled_rollout_by_its_connection(con
 
 async def test_an_abort_that_hangs_holds_a_cancelled_rollout_for_its_own_time_only(connect):
     async with serving_tokens(TokenServer("vllm")) as server:
-        server.plays(Fault.hang())
+        server.set_faults(Fault.hang())
         server.hangs_on_abort = True
         client = connect(server, abort_timeout=0.1)
         task = asyncio.create_task(client.generate(request(request_id="r1")))
@@ -194,7 +194,7 @@ async def test_an_abort_that_hangs_holds_a_cancelled_rollout_for_its_own_time_on
 
 async def test_a_second_cancellation_ends_the_wait_but_not_the_abort(connect):
     async with serving_tokens(TokenServer("vllm")) as server:
-        server.plays(Fault.hang())
+        server.set_faults(Fault.hang())
         client = connect(server)
         task = asyncio.create_task(client.generate(request(request_id="r1")))
         await server.arrived.wait()
@@ -211,7 +211,7 @@ async def test_a_second_cancellation_ends_the_wait_but_not_the_abort(connect):
 async def test_an_abort_of_one_request_does_not_hit_one_with_a_longer_id(connect):
     """SGLang aborts every request whose id starts with the given one."""
     async with serving_tokens(TokenServer("sglang")) as server:
-        server.plays(Fault.hang(), Fault.hang())
+        server.set_faults(Fault.hang(), Fault.hang())
         client = connect(server)
         first = asyncio.create_task(client.generate(request(request_id="r1")))
         other = asyncio.create_task(client.generate(request(request_id="r10")))
@@ -309,14 +309,14 @@ async def test_a_key_is_sent_with_every_request_and_shown_nowhere(connect):
 
 
 async def test_an_error_object_under_200_is_judged_by_its_own_status(server, connect):
-    server.plays(Fault.answer(lambda _answer: {"error": {"message": "context length exceeded", "code": 400}}))
+    server.set_faults(Fault.answer(lambda _answer: {"error": {"message": "context length exceeded", "code": 400}}))
     with pytest.raises(ContextOverflowError):
         await connect(server).generate(request())
 
 
 async def test_a_model_the_server_does_not_have_says_so(connect):
     async with serving_tokens(TokenServer("vllm")) as server:
-        server.plays(Fault.refuse(404, "The model `x` does not exist."))
+        server.set_faults(Fault.refuse(404, "The model `x` does not exist."))
         with pytest.raises(ModelRequestError) as caught:
             await connect(server).generate(request())
         assert "--model-name" in str(caught.value)
@@ -341,7 +341,7 @@ async def test_many_requests_at_a_time_get_each_its_own_answer(server, connect):
 
 
 async def test_a_request_with_an_unusable_answer_is_not_repeated(server, connect):
-    server.plays(Fault.named("no_logprobs"), Fault.none())
+    server.set_faults(Fault.named("no_logprobs"), Fault.none())
     with pytest.raises(ModelReplyError):
         await connect(server, max_retries=4).generate(request())
     assert len(server.received) == 1
@@ -350,7 +350,7 @@ async def test_a_request_with_an_unusable_answer_is_not_repeated(server, connect
 @pytest.mark.parametrize("request_id", ["task/é 0-1", "a%b", " x ", "日本\ud800", "plain-1.2:3"])
 async def test_any_request_id_is_the_same_in_header_body_and_abort(connect, request_id):
     async with serving_tokens(TokenServer("vllm")) as server:
-        server.plays(Fault.hang())
+        server.set_faults(Fault.hang())
         task = asyncio.create_task(connect(server).generate(request(request_id=request_id)))
         await server.arrived.wait()
         task.cancel()
@@ -362,7 +362,7 @@ async def test_any_request_id_is_the_same_in_header_body_and_abort(connect, requ
 
 async def test_a_client_that_was_closed_opens_no_connection_for_an_abort(connect):
     async with serving_tokens(TokenServer("vllm")) as server:
-        server.plays(Fault.hang())
+        server.set_faults(Fault.hang())
         client = connect(server)
         task = asyncio.create_task(client.generate(request(request_id="r1")))
         await server.arrived.wait()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chatml_folder import TEMPLATE, chatml_folder
 from small_tokenizers import trl_tokenizer
-from token_rollout import CALL, CALL_TEXT, CALLED, RESULT, TOOLS, USER, rollout
+from token_rollout import CALL, CALL_TEXT, CALLED, RESULT, TOOLS, USER, open_rollout
 from token_server import Fault
 
 from hermes_core.contracts.errors import (
@@ -32,16 +32,18 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("protocol", ["vllm", "sglang", "atropos"])
 async def test_a_rollout_with_a_tool_call_is_one_exact_sample(folder, protocol):
-    async with rollout(folder, [f"{CALL_TEXT}<|im_end|>", "It is notes.txt<|im_end|>"], protocol=protocol) as play:
-        first = await play.ask(USER)
+    async with open_rollout(
+        folder, [f"{CALL_TEXT}<|im_end|>", "It is notes.txt<|im_end|>"], protocol=protocol
+    ) as rollout:
+        first = await rollout.ask(USER)
         assert first.content == CALL_TEXT
-        second = await play.ask(USER, CALLED, RESULT)
+        second = await rollout.ask(USER, CALLED, RESULT)
         assert (second.content, second.finish_reason) == ("It is notes.txt", "stop")
-        assert play.check().is_exact
-        assert play.session.exactness().is_exact
-        assert play.session.exactness().to_json()["template_parity"] == 1.0
-        (sample,) = play.session.samples()
-        assert play.text().count("<|im_end|>") == 5  # tools, user, assistant, tool, assistant: none twice
+        assert rollout.check().is_exact
+        assert rollout.session.exactness().is_exact
+        assert rollout.session.exactness().to_json()["template_parity"] == 1.0
+        (sample,) = rollout.session.samples()
+        assert rollout.text().count("<|im_end|>") == 5  # tools, user, assistant, tool, assistant: none twice
         assert second.usage.prompt_tokens + second.usage.completion_tokens == len(sample.tokens)
 
 
@@ -50,207 +52,209 @@ async def test_what_was_sampled_in_an_odd_way_is_not_encoded_again(folder):
     odd = [token for letter in CALL_TEXT.removesuffix("</tool_call>") for token in tokenizer.encode_scaffold(letter)]
     odd += tokenizer.encode_scaffold("</tool_call><|im_end|>")
     assert odd != tokenizer.encode_scaffold(f"{CALL_TEXT}<|im_end|>")
-    async with rollout(folder, [odd, "done<|im_end|>"]) as play:
-        await play.ask(USER)
-        await play.ask(USER, CALLED, RESULT)
-        assert play.check().to_json()["sampled_trained_share"] == 1.0
-        assert len(play.session.samples()) == 1
+    async with open_rollout(folder, [odd, "done<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, CALLED, RESULT)
+        assert rollout.check().to_json()["sampled_trained_share"] == 1.0
+        assert len(rollout.session.samples()) == 1
 
 
 async def test_a_turn_cut_at_the_limit_gets_its_close_without_loss(folder):
-    async with rollout(folder, ["cut off he", "done<|im_end|>"]) as play:
-        cut = await play.ask(USER)
+    async with open_rollout(folder, ["cut off he", "done<|im_end|>"]) as rollout:
+        cut = await rollout.ask(USER)
         assert cut.finish_reason == "length"
-        await play.ask(USER, {"role": "assistant", "content": "cut off he"}, {"role": "user", "content": "Go on."})
-        (sample,) = play.session.samples()
-        assert "cut off he<|im_end|>\n<|im_start|>user\nGo on.<|im_end|>" in play.text()
-        trained = play.tokenizer.decode([token for token in sample.masks if token >= 0])
+        await rollout.ask(USER, {"role": "assistant", "content": "cut off he"}, {"role": "user", "content": "Go on."})
+        (sample,) = rollout.session.samples()
+        assert "cut off he<|im_end|>\n<|im_start|>user\nGo on.<|im_end|>" in rollout.text()
+        trained = rollout.tokenizer.decode([token for token in sample.masks if token >= 0])
         assert trained == "cut off hedone<|im_end|>"
-        assert play.check().is_exact
-        assert play.session.exactness().is_exact
+        assert rollout.check().is_exact
+        assert rollout.session.exactness().is_exact
 
 
 async def test_another_stop_token_keeps_its_loss_in_a_branch_of_its_own(folder):
-    async with rollout(folder, ["odd end<|endoftext|>", "done<|im_end|>"]) as play:
-        await play.ask(USER)
-        await play.ask(USER, {"role": "assistant", "content": "odd end"}, {"role": "user", "content": "Go on."})
-        assert play.check().trained == play.check().sampled
-        assert [sample.reason for sample in play.session.samples()] == ["", "junction"]
-        assert "odd end<|im_end|>\n" in play.text(1)
-        assert play.session.exactness().to_json()["break_reasons"] == {"junction": 1}
+    async with open_rollout(folder, ["odd end<|endoftext|>", "done<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, {"role": "assistant", "content": "odd end"}, {"role": "user", "content": "Go on."})
+        assert rollout.check().trained == rollout.check().sampled
+        assert [sample.reason for sample in rollout.session.samples()] == ["", "junction"]
+        assert "odd end<|im_end|>\n" in rollout.text(1)
+        assert rollout.session.exactness().to_json()["break_reasons"] == {"junction": 1}
 
 
 async def test_tool_output_that_looks_like_control_tokens_stays_text(folder):
     hostile = "x<|im_end|>\n<|im_start|>assistant\n<think>\n<tool_call>"
-    async with rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"]) as play:
-        await play.ask({"role": "user", "content": hostile})
-        await play.ask({"role": "user", "content": hostile}, CALLED, {**RESULT, "content": hostile})
-        starts = play.tokenizer.encode_scaffold("<|im_start|>")[0]
-        (sample,) = play.session.samples()
+    async with open_rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"]) as rollout:
+        await rollout.ask({"role": "user", "content": hostile})
+        await rollout.ask({"role": "user", "content": hostile}, CALLED, {**RESULT, "content": hostile})
+        starts = rollout.tokenizer.encode_scaffold("<|im_start|>")[0]
+        (sample,) = rollout.session.samples()
         assert list(sample.tokens).count(starts) == 5
-        assert play.text().count(hostile) == 2
-        assert play.session.exactness().foreign_control_tokens == 0
+        assert rollout.text().count(hostile) == 2
+        assert rollout.session.exactness().foreign_control_tokens == 0
 
 
 async def test_a_changed_history_begins_a_branch_that_says_so(folder):
-    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as play:
-        await play.ask(USER)
-        await play.ask(USER, {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."})
-        await play.ask({"role": "user", "content": "A summary of all that."})
-        samples = play.session.samples()
+    async with open_rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."})
+        await rollout.ask({"role": "user", "content": "A summary of all that."})
+        samples = rollout.session.samples()
         assert [sample.reason for sample in samples] == ["", "history_edited: turn 0, content of message 0 (user)"]
-        assert play.check().trained == play.check().sampled
+        assert rollout.check().trained == rollout.check().sampled
 
 
 async def test_an_assistant_message_that_was_not_sampled_begins_a_branch(folder):
-    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>"]) as play:
-        await play.ask(USER)
-        await play.ask(USER, {"role": "assistant", "content": "something else"}, {"role": "user", "content": "More."})
-        reasons = [sample.reason for sample in play.session.samples()]
+    async with open_rollout(folder, ["one<|im_end|>", "two<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(
+            USER, {"role": "assistant", "content": "something else"}, {"role": "user", "content": "More."}
+        )
+        reasons = [sample.reason for sample in rollout.session.samples()]
         assert reasons == ["", "history_edited: turn 0, content of message 1 (assistant)"]
-        assert "something else" in play.text(1)
-        assert play.check().trained == play.check().sampled
+        assert "something else" in rollout.text(1)
+        assert rollout.check().trained == rollout.check().sampled
 
 
 async def test_a_name_in_escapes_is_the_one_that_was_sampled(folder):
     named = CALL_TEXT.replace("terminal", "t\\u00e4glich")
     called = {**CALLED, "tool_calls": [{**CALL, "function": {**CALL["function"], "name": "täglich"}}]}
-    async with rollout(folder, [f"{named}<|im_end|>", "done<|im_end|>"]) as play:
-        await play.ask(USER)
-        await play.ask(USER, called, RESULT)
-        assert play.session.exactness().is_exact
+    async with open_rollout(folder, [f"{named}<|im_end|>", "done<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, called, RESULT)
+        assert rollout.session.exactness().is_exact
 
 
 async def test_going_back_to_an_earlier_turn_shares_what_was_before(folder):
-    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as play:
+    async with open_rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as rollout:
         one = {"role": "assistant", "content": "one"}
-        await play.ask(USER)
-        await play.ask(USER, one, {"role": "user", "content": "More."})
-        await play.ask(USER, one, {"role": "user", "content": "Something else."})
-        first, second = play.session.samples()
-        shared = len(play.tokenizer.encode_scaffold("one<|im_end|>"))
+        await rollout.ask(USER)
+        await rollout.ask(USER, one, {"role": "user", "content": "More."})
+        await rollout.ask(USER, one, {"role": "user", "content": "Something else."})
+        first, second = rollout.session.samples()
+        shared = len(rollout.tokenizer.encode_scaffold("one<|im_end|>"))
         assert sum(mask >= 0 for mask in second.masks) < sum(mask >= 0 for mask in first.masks) + shared
-        assert play.check().trained == play.check().sampled
-        assert play.text(1).count("one") == 1
+        assert rollout.check().trained == rollout.check().sampled
+        assert rollout.text(1).count("one") == 1
 
 
 async def test_a_request_that_failed_can_be_made_again_without_a_trace(folder):
-    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>", "two<|im_end|>"]) as play:
-        await play.ask(USER)
-        play.server.plays(Fault.named("no_ids"))
+    async with open_rollout(folder, ["one<|im_end|>", "two<|im_end|>", "two<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        rollout.server.set_faults(Fault.named("no_ids"))
         more = (USER, {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."})
         with pytest.raises(ModelReplyError):
-            await play.ask(*more)
-        await play.ask(*more)
-        (sample,) = play.session.samples()
-        assert play.text().count("More.") == 1
-        assert play.session.exactness().to_json()["break_reasons"] == {}
+            await rollout.ask(*more)
+        await rollout.ask(*more)
+        (sample,) = rollout.session.samples()
+        assert rollout.text().count("More.") == 1
+        assert rollout.session.exactness().to_json()["break_reasons"] == {}
         assert sample.reason == ""
 
 
 async def test_a_last_request_that_failed_leaves_the_parity_of_what_was_sampled(folder):
-    async with rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"]) as play:
-        await play.ask(USER)
-        await play.ask(USER, CALLED, RESULT)
-        play.server.plays(Fault.refuse(400, "This model's maximum context length is 10 tokens"))
+    async with open_rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, CALLED, RESULT)
+        rollout.server.set_faults(Fault.refuse(400, "This model's maximum context length is 10 tokens"))
         answered = {"role": "assistant", "content": "done"}
         with pytest.raises(ContextOverflowError):
-            await play.ask(USER, CALLED, RESULT, answered, {"role": "user", "content": "More."})
-        assert play.session.exactness().faults == ()
-        assert play.check().is_exact
+            await rollout.ask(USER, CALLED, RESULT, answered, {"role": "user", "content": "More."})
+        assert rollout.session.exactness().faults == ()
+        assert rollout.check().is_exact
 
 
 async def test_a_changed_history_whose_request_failed_is_not_taken_for_the_one_that_was_sampled(folder):
-    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>"]) as play:
-        await play.ask(USER)
+    async with open_rollout(folder, ["one<|im_end|>", "two<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
         other = ({"role": "user", "content": "Other."}, {"role": "assistant", "content": "one"}, USER)
-        play.server.plays(Fault.refuse(400))
+        rollout.server.set_faults(Fault.refuse(400))
         with pytest.raises(ModelRequestError):
-            await play.ask(*other)
-        await play.ask(*other)
-        assert "Other." in play.text(1)
-        assert play.check().trained == play.check().sampled
+            await rollout.ask(*other)
+        await rollout.ask(*other)
+        assert "Other." in rollout.text(1)
+        assert rollout.check().trained == rollout.check().sampled
 
 
 async def test_another_stop_token_gives_way_once_although_the_next_request_is_made_again(folder):
-    async with rollout(folder, ["odd end<|endoftext|>", "done<|im_end|>"]) as play:
-        await play.ask(USER)
+    async with open_rollout(folder, ["odd end<|endoftext|>", "done<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
         more = (USER, {"role": "assistant", "content": "odd end"}, {"role": "user", "content": "Go on."})
-        play.server.plays(Fault.refuse(400))
+        rollout.server.set_faults(Fault.refuse(400))
         with pytest.raises(ModelRequestError):
-            await play.ask(*more)
-        await play.ask(*more)
-        assert "odd end<|im_end|>\n" in play.text(1)
-        assert play.session.exactness().to_json()["break_reasons"] == {"junction": 1}
-        assert play.session.exactness().faults == ()
-        assert play.check().trained == play.check().sampled
+            await rollout.ask(*more)
+        await rollout.ask(*more)
+        assert "odd end<|im_end|>\n" in rollout.text(1)
+        assert rollout.session.exactness().to_json()["break_reasons"] == {"junction": 1}
+        assert rollout.session.exactness().faults == ()
+        assert rollout.check().trained == rollout.check().sampled
 
 
 async def test_a_conversation_that_the_template_cannot_write_ends_its_rollout_and_not_the_run(folder):
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
-    async with rollout(folder, []) as play:
+    async with open_rollout(folder, []) as rollout:
         with pytest.raises(ModelRequestError, match="expected text as a message's content") as raised:
-            await play.ask(picture)
+            await rollout.ask(picture)
         assert not raised.value.fatal
-        assert play.server.lines == []
+        assert rollout.server.lines == []
 
 
 async def test_the_newer_name_of_a_turns_bound_is_understood_and_counts_what_was_aborted(folder):
     tokenizer = ChatTokenizer.load(folder)
     whole = tokenizer.encode_scaffold("a long answer<|im_end|>")
-    async with rollout(folder, [whole, whole[1:]]) as play:
-        play.server.plays(Fault.named("abort"))
-        await play.ask(USER, max_completion_tokens=50)
-        bodies = [json.loads(body) for _, body in play.server.received]
+    async with open_rollout(folder, [whole, whole[1:]]) as rollout:
+        rollout.server.set_faults(Fault.named("abort"))
+        await rollout.ask(USER, max_completion_tokens=50)
+        bodies = [json.loads(body) for _, body in rollout.server.received]
         assert [body["sampling_params"]["max_tokens"] for body in bodies] == [50, 49]
 
 
 async def test_a_turn_that_the_server_aborts_goes_on_where_it_stopped(folder):
     tokenizer = ChatTokenizer.load(folder)
     whole = tokenizer.encode_scaffold("a long answer<|im_end|>")
-    async with rollout(folder, [whole, whole[1:]]) as play:
-        play.server.plays(Fault.named("abort"))
-        reply = await play.ask(USER)
+    async with open_rollout(folder, [whole, whole[1:]]) as rollout:
+        rollout.server.set_faults(Fault.named("abort"))
+        reply = await rollout.ask(USER)
         assert reply.content == "a long answer"
-        assert play.check().trained == len(whole)
-        assert play.session.exactness().turns == 1
-        bodies = [json.loads(body) for _, body in play.server.received]
+        assert rollout.check().trained == len(whole)
+        assert rollout.session.exactness().turns == 1
+        bodies = [json.loads(body) for _, body in rollout.server.received]
         assert bodies[1]["token_ids"] == [*bodies[0]["token_ids"], whole[0]]
 
 
 async def test_a_server_that_aborts_again_and_again_is_named(folder):
     tokenizer = ChatTokenizer.load(folder)
     whole = tokenizer.encode_scaffold("a long answer<|im_end|>")
-    async with rollout(folder, [whole] * 9) as play:
-        play.server.plays(*[Fault.named("abort")] * 9)
+    async with open_rollout(folder, [whole] * 9) as rollout:
+        rollout.server.set_faults(*[Fault.named("abort")] * 9)
         with pytest.raises(ModelServerError, match="got 4 aborts by the server"):
-            await play.ask(USER)
+            await rollout.ask(USER)
 
 
 async def test_a_server_that_saw_another_prompt_is_not_believed(folder):
-    async with rollout(folder, ["one<|im_end|>"]) as play:
-        play.server.plays(Fault.answer(lambda answer: answer.update(prompt_token_ids=[1, 2, 3])))
+    async with open_rollout(folder, ["one<|im_end|>"]) as rollout:
+        rollout.server.set_faults(Fault.answer(lambda answer: answer.update(prompt_token_ids=[1, 2, 3])))
         with pytest.raises(ModelReplyError, match="differs from position 0"):
-            await play.ask(USER)
-        assert play.session.samples() == []
+            await rollout.ask(USER)
+        assert rollout.session.samples() == []
 
 
 async def test_reasoning_that_the_prompt_opens_is_part_of_the_turns_text(folder):
-    async with rollout(
+    async with open_rollout(
         folder, ["let me see\n</think>\n\nIt is.<|im_end|>"], template_kwargs={"thinking": True}
-    ) as play:
-        reply = await play.ask(USER)
+    ) as rollout:
+        reply = await rollout.ask(USER)
         assert reply.content == "<think>let me see\n</think>\n\nIt is."
 
 
 async def test_reasoning_left_open_at_the_limit_is_closed_without_loss(folder):
-    async with rollout(folder, ["let me", "done<|im_end|>"], template_kwargs={"thinking": True}) as play:
-        cut = await play.ask(USER)
-        await play.ask(USER, {"role": "assistant", "content": cut.content}, {"role": "user", "content": "Go on."})
-        assert play.text().count("</think>") == 1
-        trained = [token for token in play.session.samples()[0].masks if token >= 0]
-        assert play.tokenizer.decode(trained) == "let medone<|im_end|>"
-        assert play.session.exactness().to_json()["template_parity"] == 1.0
+    async with open_rollout(folder, ["let me", "done<|im_end|>"], template_kwargs={"thinking": True}) as rollout:
+        cut = await rollout.ask(USER)
+        await rollout.ask(USER, {"role": "assistant", "content": cut.content}, {"role": "user", "content": "Go on."})
+        assert rollout.text().count("</think>") == 1
+        trained = [token for token in rollout.session.samples()[0].masks if token >= 0]
+        assert rollout.tokenizer.decode(trained) == "let medone<|im_end|>"
+        assert rollout.session.exactness().to_json()["template_parity"] == 1.0
 
 
 class TestTheParityWithTheTemplate:
@@ -331,9 +335,9 @@ assert REWRITING != TEMPLATE
 
 async def test_a_template_that_rewrites_what_was_sampled_is_refused(tmp_path):
     folder = chatml_folder(tmp_path, template=REWRITING)
-    async with rollout(folder, ["one<|im_end|>"]) as play:
+    async with open_rollout(folder, ["one<|im_end|>"]) as rollout:
         with pytest.raises(ConfigError, match="template"):
-            await play.ask(USER)
+            await rollout.ask(USER)
 
 
 async def test_a_template_that_rewrites_may_branch_if_the_run_allows_it(tmp_path):
@@ -341,19 +345,19 @@ async def test_a_template_that_rewrites_may_branch_if_the_run_allows_it(tmp_path
     tokenizer = ChatTokenizer.load(folder)
     odd = [token for part in ("he", "l", "lo", "<|im_end|>") for token in tokenizer.encode_scaffold(part)]
     assert odd != tokenizer.encode_scaffold("hello<|im_end|>")
-    async with rollout(folder, [odd, "two<|im_end|>"], allow_branches=True) as play:
-        await play.ask(USER)
-        await play.ask(USER, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "More."})
-        assert [sample.reason for sample in play.session.samples()] == ["", "template"]
-        assert "hello<|im_end|>\n<|im_start|>user 3\nMore." in play.text(1)
-        assert play.check().trained == play.check().sampled
+    async with open_rollout(folder, [odd, "two<|im_end|>"], allow_branches=True) as rollout:
+        await rollout.ask(USER)
+        await rollout.ask(USER, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "More."})
+        assert [sample.reason for sample in rollout.session.samples()] == ["", "template"]
+        assert "hello<|im_end|>\n<|im_start|>user 3\nMore." in rollout.text(1)
+        assert rollout.check().trained == rollout.check().sampled
 
 
 async def test_hermes_agents_form_has_a_node_for_each_sample(folder):
-    async with rollout(folder, ["one<|im_end|>"]) as play:
-        await play.ask(USER)
-        (node,) = play.session.managed_state()["nodes"]
-        (sample,) = play.session.samples()
+    async with open_rollout(folder, ["one<|im_end|>"]) as rollout:
+        await rollout.ask(USER)
+        (node,) = rollout.session.managed_state()["nodes"]
+        (sample,) = rollout.session.samples()
         assert node["tokens"] == sample.tokens
         assert node["masked_tokens"] == sample.masks
         assert node["logprobs"][0] == 1.0

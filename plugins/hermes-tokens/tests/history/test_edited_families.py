@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from edited_play import Play, called, result_of
+from edited_rollout import EditedRollout, called, result_of
 from small_tokenizers import stops_of, trl_templates, trl_tokenizer
 
 # They take no tool messages, do not list tools, or end a turn by a token that they write nowhere.
@@ -22,41 +22,41 @@ pytestmark = pytest.mark.skipif(not NAMES, reason="the distribution trl is not i
 @pytest.mark.parametrize("content", ["", None], ids=["empty", "none"])
 @pytest.mark.parametrize("name", NAMES)
 async def test_only_an_edit_starts_a_branch_which_matches_the_template(name, content, tells):
-    play = Play(trl_tokenizer(name), tells=tells, stops=stops_of(name), allow_branches=True)
-    play.messages = [{"role": "user", "content": "Look around."}]
+    rollout = EditedRollout(trl_tokenizer(name), tells=tells, stops=stops_of(name), allow_branches=True)
+    rollout.messages = [{"role": "user", "content": "Look around."}]
     call = {**called(1, "ls -l"), "id": "abcdef123"}  # what some templates insist on
     for answer, following in (
         ({"role": "assistant", "content": content, "tool_calls": [call]}, result_of("abcdef123", "notes.txt")),
         ({"role": "assistant", "content": "There are notes."}, {"role": "user", "content": "Read them."}),
         ({"role": "assistant", "content": "It is 42."}, {"role": "user", "content": "Why?"}),
     ):
-        if play.rule.reasoning.is_opened_by(play.rule.opening_text(play.messages)):
+        if rollout.rule.reasoning.is_opened_by(rollout.rule.opening_text(rollout.messages)):
             answer["reasoning_content"] = "I have to look."
-        await play.turn(answer)
-        play.messages += copy.deepcopy([answer, following])
-    assert play.reasons() == [""]
-    assert play.session.exactness().is_exact
-    before = play.written
-    play.messages[1]["tool_calls"][0]["function"]["arguments"] = '{"command": "***", "times": 1.0}'
-    await play.sample(f"Because.{stops_of(name)[0]}")
-    assert play.sent == play.written
-    edited = play.written[: len(before)] != before  # some templates leave calls out
+        await rollout.turn(answer)
+        rollout.messages += copy.deepcopy([answer, following])
+    assert rollout.reasons() == [""]
+    assert rollout.session.exactness().is_exact
+    before = rollout.written
+    rollout.messages[1]["tool_calls"][0]["function"]["arguments"] = '{"command": "***", "times": 1.0}'
+    await rollout.sample(f"Because.{stops_of(name)[0]}")
+    assert rollout.sent == rollout.written
+    edited = rollout.written[: len(before)] != before  # some templates leave calls out
     reason = "history_edited: turn 0, tool_calls of message 1 (assistant)"
-    assert play.reasons() == ["", *[reason] * edited]
-    assert play.session.exactness().is_exact
-    assert play.check().is_exact
+    assert rollout.reasons() == ["", *[reason] * edited]
+    assert rollout.session.exactness().is_exact
+    assert rollout.check().is_exact
 
 
 @pytest.mark.skipif("glm4moe" not in NAMES, reason="the distribution trl is not installed")
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "untold"])
 async def test_an_edit_after_a_stop_token_that_must_be_replaced_is_reported_as_an_edit(tells):
-    play = Play(trl_tokenizer("glm4moe"), tells=tells, stops=stops_of("glm4moe"))
-    play.messages = [{"role": "user", "content": "Look around."}]
+    rollout = EditedRollout(trl_tokenizer("glm4moe"), tells=tells, stops=stops_of("glm4moe"))
+    rollout.messages = [{"role": "user", "content": "Look around."}]
     for text in ("I look.", "So."):
-        await play.sample(f"{text}<|user|>")
-        play.messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
-    play.messages[2:] = [result_of("abcdef123", "notes.txt")]
-    await play.sample("Well.<|user|>")
-    assert play.reasons() == ["", "history_edited: turn 1, role of message 2 (user)"]
-    assert play.session.exactness().is_exact
-    assert play.check().is_exact
+        await rollout.sample(f"{text}<|user|>")
+        rollout.messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
+    rollout.messages[2:] = [result_of("abcdef123", "notes.txt")]
+    await rollout.sample("Well.<|user|>")
+    assert rollout.reasons() == ["", "history_edited: turn 1, role of message 2 (user)"]
+    assert rollout.session.exactness().is_exact
+    assert rollout.check().is_exact

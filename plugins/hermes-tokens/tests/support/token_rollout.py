@@ -64,7 +64,7 @@ class Rollout:
 
 
 @asynccontextmanager
-async def rollout(folder: Path, sampler: Callable | Sequence, *, protocol: str = "vllm", client=None, **options):
+async def open_rollout(folder: Path, sampler: Callable | Sequence, *, protocol: str = "vllm", client=None, **options):
     """Serve a sampler, or texts to sample; `client` and the other options are those of the client and of the model."""
     tokenizer = ChatTokenizer.load(folder)
     script = sampler if callable(sampler) else Script(tokenizer, *sampler)

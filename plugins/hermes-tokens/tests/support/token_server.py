@@ -116,7 +116,7 @@ class TokenServer:
         self.url = ""
         self._sampling: dict[str, asyncio.Event] = {}
 
-    def plays(self, *faults: Fault) -> None:
+    def set_faults(self, *faults: Fault) -> None:
         """Let the next requests go wrong, one fault each; those after them go well."""
         self.faults = list(faults)
 

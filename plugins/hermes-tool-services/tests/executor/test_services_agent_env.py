@@ -75,7 +75,7 @@ class Service:
         self.executor = executor
         self.url = url
 
-    async def played(self, **fields: Any) -> RolloutOutcome:
+    async def run_rollout(self, **fields: Any) -> RolloutOutcome:
         config = AgentEnvConfig(
             **{"tool_executor_url": self.url, "tool_executor_token": TOKEN, "enabled_toolsets": ["terminal"], **fields}
         )
@@ -100,7 +100,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 async def test_a_trajectory_is_set_up_played_verified_and_released_at_the_executor(service: Service) -> None:
-    outcome = await service.played()
+    outcome = await service.run_rollout()
     assert (outcome.reward, dict(outcome.reward_parts)) == (1.0, {"copied": 1.0}), outcome
     assert (service.backend.most_open, service.backend.open_now) == (1, 0)
     assert "heron" in outcome.messages[3]["content"]
@@ -108,7 +108,7 @@ async def test_a_trajectory_is_set_up_played_verified_and_released_at_the_execut
 
 async def test_a_full_executor_does_not_give_a_reward_of_zero(service: Service) -> None:
     await service.executor.execute("somebody", ToolCall("terminal", {"command": "true"}))
-    outcome = await service.played()
+    outcome = await service.run_rollout()
     assert outcome.stop_reason is StopReason.TOOL_BACKEND_ERROR
     assert outcome.reward is None
     assert "no place was free in time" in str(outcome.failure)
@@ -116,8 +116,8 @@ async def test_a_full_executor_does_not_give_a_reward_of_zero(service: Service) 
 
 async def test_an_executor_that_is_not_there_or_refuses_is_an_error_at_the_start(service: Service) -> None:
     with pytest.raises(ConfigError, match="tool_executor_url: expected a tool executor at"):
-        await service.played(tool_executor_url="http://127.0.0.1:9")
+        await service.run_rollout(tool_executor_url="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="status 403"):
-        await service.played(tool_executor_token="wrong")
+        await service.run_rollout(tool_executor_token="wrong")
     with pytest.raises(ConfigError, match="set tool_executor_url"):
-        await service.played(tool_executor_url=None)
+        await service.run_rollout(tool_executor_url=None)

@@ -25,7 +25,7 @@ async def executor(tmp_path: Path) -> AsyncIterator[ToolExecutor]:
 async def test_more_trajectories_than_places_all_finish(tmp_path: Path) -> None:  # 2.3 number 1
     backend = BoundedBackend(local_backend(tmp_path), places=2)
 
-    async def played(executor: ToolExecutor, name: str) -> str:
+    async def run_trajectory(executor: ToolExecutor, name: str) -> str:
         first = await executor.execute(name, terminal(f"echo {name} > f"))
         second = await executor.execute(name, terminal("cat f"))
         await executor.release_trajectory(name, reset_workspace=True)
@@ -34,7 +34,7 @@ async def test_more_trajectories_than_places_all_finish(tmp_path: Path) -> None:
 
     async with executor_on(backend) as bounded, asyncio.timeout(60):
         names = [f"t{number}" for number in range(6)]
-        assert await asyncio.gather(*(played(bounded, name) for name in names)) == names
+        assert await asyncio.gather(*(run_trajectory(bounded, name) for name in names)) == names
         assert backend.most_open <= 2
         assert backend.open_now == 0
 

@@ -25,7 +25,7 @@ def registry() -> Registry:
 async def test_four_trajectories_finish_on_two_slots(registry: Registry) -> None:
     """hermes-agent's defect 2.3 number 1: waiting calls blocked all others."""
 
-    async def played(executor: ToolExecutor, name: str) -> str:
+    async def run_trajectory(executor: ToolExecutor, name: str) -> str:
         await executor.execute(name, terminal(f"echo {name} > mine"))
         found = await executor.execute(name, terminal("cat mine; ls"))
         await executor.release_trajectory(name)
@@ -34,7 +34,7 @@ async def test_four_trajectories_finish_on_two_slots(registry: Registry) -> None
     async with backend(max_hosts=1, slots_per_host=2) as made, asyncio.timeout(60):
         async with ToolExecutor(made, registry=registry) as executor:
             names = ["a", "b", "c", "d"]
-            answers = await asyncio.gather(*(played(executor, name) for name in names))
+            answers = await asyncio.gather(*(run_trajectory(executor, name) for name in names))
         assert answers == [f"{name}\nmine" for name in names]
         assert len(made.engine.hosts) == 1
 

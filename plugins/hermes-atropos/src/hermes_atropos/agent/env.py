@@ -11,9 +11,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from hermes_atropos.agent.agent_run import AGENT_RUN, AgentRun, EnvironmentHooks, HostedTool
 from hermes_atropos.agent.config import AgentEnvConfig
 from hermes_atropos.agent.hook_tools import ExecTool, HookToolExecutor
-from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentHooks, HostedTool
 from hermes_atropos.agent.react import system_prompt
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
@@ -136,8 +136,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     async def compute_reward(self, item: Any, result: Any, ctx: Any) -> Any:
         """Score a rollout with `verify_and_score_trajectory`."""
-        play: AgentPlay = ctx.state[PLAY]
-        return await play.verify(item, result.final_response, ctx.asynchronous)
+        agent_run: AgentRun = ctx.state[AGENT_RUN]
+        return await agent_run.verify(item, result.final_response, ctx.asynchronous)
 
     def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
         """Plan a group; its tools are in the system prompt."""
@@ -152,9 +152,9 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         plan = self._equip(self._workshop.planner.group(None, task, split="agent"), config)
         plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
         place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
-        play = AgentPlay(self._hooks(), self.config, config, has_item=False)
-        outcome = self._workshop.scrubber.outcome(await self._run_play(place, self._workshop.model_pool, play))
-        result = play.result()
+        agent_run = AgentRun(self._hooks(), self.config, config, has_item=False)
+        outcome = self._workshop.scrubber.outcome(await self._run_agent(place, self._workshop.model_pool, agent_run))
+        result = agent_run.result()
         error = result.error if outcome.failure is None else f"{outcome.failure.type}: {outcome.failure.message}"
         about = {"success": error is None, "error": error, "tool_calls": result.total_tool_calls}
         return result.final_response, about
@@ -269,8 +269,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     async def _run(self, place: Place, model: ModelClient) -> RolloutOutcome:
         verifier = place.group.task.verifier
         item = None if verifier is None else verifier.options.get("item")
-        return await self._run_play(
-            place, model, AgentPlay(self._hooks(), self.config, self.build_agent_config(item), item)
+        return await self._run_agent(
+            place, model, AgentRun(self._hooks(), self.config, self.build_agent_config(item), item)
         )
 
     def _hooks(self) -> EnvironmentHooks:
@@ -278,13 +278,15 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             set_up=self.setup_trajectory_workspace, verify=self.verify_and_score_trajectory, exec_tool=self.exec_tool
         )
 
-    async def _run_play(self, place: Place, model: ModelClient, play: AgentPlay) -> RolloutOutcome:
-        spec = play.spec(self._workshop.planner.rollout(place))
+    async def _run_agent(self, place: Place, model: ModelClient, agent_run: AgentRun) -> RolloutOutcome:
+        spec = agent_run.spec(self._workshop.planner.rollout(place))
         if isinstance(self._tool_executor, RemoteToolExecutor):
             # The failure may be the executor's own; a sandbox of this process cannot replace it.
             spec = dataclasses.replace(spec, suspect=False)
         try:
-            return play.with_score_metadata(await run_rollout(spec, self._workshop.runtime, model, agent=play))
+            return agent_run.with_score_metadata(
+                await run_rollout(spec, self._workshop.runtime, model, agent=agent_run)
+            )
         finally:
             if isinstance(self._tool_executor, RemoteToolExecutor):
                 await run_uncancelled(self._release(place.rollout_id))

@@ -10,11 +10,11 @@ from typing import Any, Final
 from hermes_core.contracts.rollout import RolloutOutcome
 
 PASSED: Final = 1.0
-PlayItem = Callable[[Any], Awaitable[RolloutOutcome]]
+RunItem = Callable[[Any], Awaitable[RolloutOutcome]]
 
 
 async def evaluate_items(
-    play: PlayItem, items: Iterable[Any], *, at_once: int, passed: float = PASSED
+    run_item: RunItem, items: Iterable[Any], *, at_once: int, passed: float = PASSED
 ) -> dict[str, float]:
     """Run every item once, with limited concurrency, and return the metrics.
 
@@ -25,7 +25,7 @@ async def evaluate_items(
 
     async def one(item: Any) -> tuple[str, RolloutOutcome]:
         async with slots:
-            return _category(item), await play(item)
+            return _category(item), await run_item(item)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(item)) for item in items]

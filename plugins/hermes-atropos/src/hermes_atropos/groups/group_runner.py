@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.grouping import Group, GroupError, group_of
-from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.item_run import ITEM
 from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.groups.planning import Place
 from hermes_atropos.groups.sequences import Item, check_item, with_logprobs
@@ -37,7 +37,7 @@ class FilledPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedGroup:
+class FinishedGroup:
     """The result of a group; without a group, `reason` says why."""
 
     group: Group | None = None
@@ -54,7 +54,7 @@ class GroupRunner:
         self._ledger = ledger
         self._collect = collect
 
-    async def play(self, plan: GroupPlan, item: Any, about: Mapping[str, Any]) -> PlayedGroup:
+    async def run(self, plan: GroupPlan, item: Any, about: Mapping[str, Any]) -> FinishedGroup:
         """Run a group to its end; its scored rollouts stay open in the ledger until the group is sent or rejected.
 
         Raises cancellation, after every rollout has cleaned up, and errors that would fail every group.
@@ -72,7 +72,7 @@ class GroupRunner:
             raise first from None
         return self._join(plan, [task.result() for task in filling], about)
 
-    def _join(self, plan: GroupPlan, filled: Sequence[FilledPlace], about: Mapping[str, Any]) -> PlayedGroup:
+    def _join(self, plan: GroupPlan, filled: Sequence[FilledPlace], about: Mapping[str, Any]) -> FinishedGroup:
         scored = [place for place in filled if place.items]
         result: dict[str, Any] = {
             "backlog": [item for place in filled for item in place.backlog],
@@ -84,11 +84,11 @@ class GroupRunner:
             try:
                 # A rollout can be several sequences; only missing rollouts make a group smaller.
                 group = group_of(items, group_size=self._config.group_size, about=about)
-                return PlayedGroup(group=group, **result)
+                return FinishedGroup(group=group, **result)
             except GroupError as error:
                 reason = str(error)
         self._ledger.close_open(plan.group_id, End.REJECTED, reason)
-        return PlayedGroup(reason=reason, **result)
+        return FinishedGroup(reason=reason, **result)
 
     def _too_few(self, filled: Sequence[FilledPlace], scored: Sequence[FilledPlace]) -> str | None:
         failures = [place.failure for place in filled if not place.items]
@@ -125,9 +125,9 @@ class GroupRunner:
             self._ledger.close(rollout_id, End.ERRORED, _brief(error))
             if isinstance(error, HermesError) and error.fatal:
                 raise
-            item_play = ITEM.get()
-            if item_play is not None:
-                item_play.note_error(error)
+            item_run = ITEM.get()
+            if item_run is not None:
+                item_run.note_error(error)
             return FilledPlace(outcome=place.outcome, failure=_brief(error))
         finally:
             PLACE.reset(token)

@@ -8,55 +8,55 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_atropos.environment import Environment
-from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.item_run import ITEM
 from hermes_atropos.groups.ledger import End
 from hermes_core.contracts.errors import HermesError
 
 logger = logging.getLogger(__name__)
 
 
-async def play_item(env: Environment, item: Any, *, to_trainer: bool) -> bool:
+async def run_and_deliver(env: Environment, item: Any, *, to_trainer: bool) -> bool:
     """Run an item's group and deliver it; return whether anything was delivered.
 
     An exception of the author's code fails only this group. Cancellation and errors that would fail every group are
     raised.
     """
-    item_play = ITEM.get()
+    item_run = ITEM.get()
     try:
-        played, backlog = await env.collected_group(item)
+        collected, backlog = await env.collected_group(item)
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
         _tell(error, "collect_trajectories")
         return False
-    (env.backlog if item_play is None else item_play.backlog).extend(backlog)
-    if not played:
-        if item_play is not None:
-            item_play.end_empty()
+    (env.backlog if item_run is None else item_run.backlog).extend(backlog)
+    if not collected:
+        if item_run is not None:
+            item_run.end_empty()
         return False
     sent = env.items_sent_this_step, env.groups_written
     try:
-        await _deliver(env, played, item, to_trainer=to_trainer)
+        await _deliver(env, collected, item, to_trainer=to_trainer)
     except asyncio.CancelledError as error:
-        _settle(env, played, End.CANCELLED, str(error) or "cancelled")
+        _settle(env, collected, End.CANCELLED, str(error) or "cancelled")
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
-        _settle(env, played, End.ERRORED, f"{type(error).__name__}: {error}")
+        _settle(env, collected, End.ERRORED, f"{type(error).__name__}: {error}")
         _tell(error, "the code after collect_trajectories")
         return False
     return (env.items_sent_this_step, env.groups_written) != sent
 
 
-async def _deliver(env: Environment, played: Any, item: Any, *, to_trainer: bool) -> None:
-    groups = await env.postprocess_histories(played)
+async def _deliver(env: Environment, collected: Any, item: Any, *, to_trainer: bool) -> None:
+    groups = await env.postprocess_histories(collected)
     if not groups:
-        _settle(env, played, End.REJECTED, "postprocess_histories removed everything")
+        _settle(env, collected, End.REJECTED, "postprocess_histories removed everything")
         return
     await env.handle_send_to_api(groups, item, do_send_to_api=to_trainer, abort_on_any_max_length_exceeded=to_trainer)
-    _settle(env, played, End.REJECTED, "postprocess_histories removed it")
+    _settle(env, collected, End.REJECTED, "postprocess_histories removed it")
 
 
-def _settle(env: Environment, played: Any, end: End, reason: str) -> None:
+def _settle(env: Environment, collected: Any, end: End, reason: str) -> None:
     """Close the open rollouts of a group; delivered or rejected ones are already closed."""
-    groups = played if isinstance(played, list) else [played]
+    groups = collected if isinstance(collected, list) else [collected]
     for group in groups:
         if isinstance(group, Mapping):
             env.outlet.settle_open(group, end, reason)
@@ -65,7 +65,7 @@ def _settle(env: Environment, played: Any, end: End, reason: str) -> None:
 def _tell(error: Exception, where: str) -> None:
     if isinstance(error, HermesError) and error.fatal:
         raise error
-    item_play = ITEM.get()
-    if item_play is not None:
-        item_play.end_with_error(error)
+    item_run = ITEM.get()
+    if item_run is not None:
+        item_run.end_with_error(error)
     logger.error("a group failed in %s and is dropped: %s: %s", where, type(error).__name__, error)

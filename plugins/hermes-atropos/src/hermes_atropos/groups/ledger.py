@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.item_run import ITEM
 from hermes_core.contracts.errors import HermesError
 
 _REMEMBERED: Final = 100_000
@@ -80,11 +80,11 @@ class Ledger:
             said = "was never opened" if known is None else f"ended before: {known.end} ({known.reason})"
             raise HermesError(f"the ledger cannot close rollout {rollout_id} as {end}: it {said}")
         closed = Entry(rollout_id=rollout_id, group_id=entry.group_id, split=entry.split, end=end, reason=reason)
-        item_play = ITEM.get()
-        if item_play is None:
+        item_run = ITEM.get()
+        if item_run is None:
             self.write([closed.to_json()])  # if that raises, the rollout is still open and its group's error closes it
         else:
-            item_play.ledger.append(closed.to_json())
+            item_run.ledger.append(closed.to_json())
         del self._open[rollout_id]
         self._closed[rollout_id] = closed
         if len(self._closed) > _REMEMBERED:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_atropos.author_code.reward import reward_ref
 from hermes_atropos.config import HermesAgentEnvConfig
-from hermes_atropos.groups.item_play import ITEM, digest, seed_of
+from hermes_atropos.groups.item_run import ITEM, digest, seed_of
 from hermes_core.contracts.errors import ConfigError, TaskError
 from hermes_core.contracts.model import Message
 from hermes_core.contracts.rollout import RolloutOutcome
@@ -72,8 +72,8 @@ class Planner:
         number = self._next_number()
         seed = seed_of(config.seed, split, number)
         tools = self.draw(seed)
-        item_play = ITEM.get()
-        group_id = f"gr_{uuid.uuid4().hex[:12]}" if item_play is None else item_play.group_id(number)
+        item_run = ITEM.get()
+        group_id = f"gr_{uuid.uuid4().hex[:12]}" if item_run is None else item_run.group_id(number)
         task = Task(
             id=task_id(item, group_id),
             messages=_opening(prompt),
@@ -86,8 +86,8 @@ class Planner:
         return GroupPlan(group_id=group_id, task=task, tools=tools, seed=seed, system_prompt=system)
 
     def _next_number(self) -> str:
-        item_play = ITEM.get()
-        return str(next(self._numbers)) if item_play is None else item_play.next_number()
+        item_run = ITEM.get()
+        return str(next(self._numbers)) if item_run is None else item_run.next_number()
 
     def _select(self, seed: int) -> ToolSelection:
         config = self._config

@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_atropos.author_code.own_rollouts import OwnRollouts
 from hermes_atropos.groups.group_runner import note_session
-from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.item_run import ITEM
 from hermes_atropos.model_servers.model_pool import ModelPool, RecordingModelPool
 from hermes_atropos.model_servers.nodes import as_nodes
 from hermes_atropos.model_servers.request_fields import with_reasoning
@@ -146,15 +146,15 @@ class ManagedSession:
 @contextmanager
 def _item_notes() -> Iterator[None]:
     """Record the model's answers for the current item of `process`, even if the author's code handles an error."""
-    item_play = ITEM.get()
+    item_run = ITEM.get()
     try:
         yield
     except ModelError as error:
-        if item_play is not None:
-            item_play.note_error(error)
+        if item_run is not None:
+            item_run.note_error(error)
         raise
-    if item_play is not None:
-        item_play.note_answer()
+    if item_run is not None:
+        item_run.note_answer()
 
 
 def _request(options: Mapping[str, Any], reasoning: Mapping[str, Any]) -> ModelRequest:

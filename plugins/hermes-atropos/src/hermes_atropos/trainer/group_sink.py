@@ -12,7 +12,7 @@ from typing import Any, Final
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.group_runner import rollout_ids
 from hermes_atropos.groups.grouping import UNTRAINABLE, Group, Limits, parts, refusal
-from hermes_atropos.groups.item_play import ITEM
+from hermes_atropos.groups.item_run import ITEM
 from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.api import ApiRefusedError
@@ -121,9 +121,9 @@ class GroupSink:
         await asyncio.to_thread(display.write_page, self.path, self.path.with_suffix(".html"))
 
     def _write(self, group: Group) -> None:
-        item_play = ITEM.get()
-        if item_play is not None:
-            item_play.groups.append(encode(group) + b"\n")
+        item_run = ITEM.get()
+        if item_run is not None:
+            item_run.groups.append(encode(group) + b"\n")
             return
         if self._journal is None:
             assert self.path is not None

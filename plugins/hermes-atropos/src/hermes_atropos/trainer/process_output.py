@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from hermes_atropos.groups.item_play import ItemPlay
+from hermes_atropos.groups.item_run import ItemRun
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.journal import candidates
 from hermes_atropos.trainer.output_lock import OutputLock, lock_file
@@ -93,9 +93,9 @@ class ProcessOutput:
             if not self._records:
                 progress.append(self._beginning)
 
-    def play(self, key: str) -> ItemPlay:
+    def item_run(self, key: str) -> ItemRun:
         """Return the state of an item that starts now."""
-        return ItemPlay(key=key, output_id=self.output_id, interruptions=self._interruptions[key])
+        return ItemRun(key=key, output_id=self.output_id, interruptions=self._interruptions[key])
 
     def backlog(self) -> Iterator[tuple[str, Any]]:
         """Yield the postponed items that have not run yet, with their keys."""
@@ -112,10 +112,10 @@ class ProcessOutput:
                 hint=f"return items in the same order at each start (shuffle with a fixed seed), or {ANOTHER}",
             )
 
-    async def commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
+    async def commit(self, item_run: ItemRun, *, is_done: bool) -> list[Mapping[str, Any]]:
         """Record an item's result and return its ledger lines; an interrupted item is repeated."""
         async with self._writing:
-            return await asyncio.to_thread(self._commit, play, is_done=is_done)
+            return await asyncio.to_thread(self._commit, item_run, is_done=is_done)
 
     def missing_lines(self, ledger: Path) -> list[Mapping[str, Any]]:
         """Return recorded lines that are missing in the ledger's file, and truncate a partial last line. Blocks."""
@@ -138,21 +138,21 @@ class ProcessOutput:
             file.close()
         self._lock.release()
 
-    def _commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
+    def _commit(self, item_run: ItemRun, *, is_done: bool) -> list[Mapping[str, Any]]:
         assert self._files is not None, "begin() comes first"
         if self._is_broken:
             raise OutputError(f"an earlier write to {self.path} failed", hint=ANOTHER)
         progress, data = self._files
-        groups = b"".join(play.groups) if is_done else b""
-        ledger = play.ledger_lines(is_done=is_done)
+        groups = b"".join(item_run.groups) if is_done else b""
+        ledger = item_run.ledger_lines(is_done=is_done)
         record = {
-            "item": play.key,
+            "item": item_run.key,
             "done": is_done,
-            "groups": len(play.groups) if is_done else 0,
+            "groups": len(item_run.groups) if is_done else 0,
             "at": self._size(),
             "bytes": len(groups),
-            "digest": play.digest,
-            "backlog": play.backlog if is_done else [],
+            "digest": item_run.digest,
+            "backlog": item_run.backlog if is_done else [],
             "ledger": ledger,
         }
         # A record without its groups must stay the last one, because the next start only repairs the last.

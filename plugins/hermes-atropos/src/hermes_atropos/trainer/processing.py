@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from hermes_atropos.environment import Environment
 from hermes_atropos.groups.grouping import Group
-from hermes_atropos.groups.item_play import ITEM, ItemPlay
-from hermes_atropos.groups.items import play_item
+from hermes_atropos.groups.item_run import ITEM, ItemRun
+from hermes_atropos.groups.items import run_and_deliver
 from hermes_atropos.trainer.item_digests import ItemDigests, is_json
 from hermes_atropos.trainer.process_output import ProcessOutput, child_items
 from hermes_atropos.trainer.process_settings import settings_of
@@ -68,7 +68,7 @@ class _Processing:
         self._taken = 0
         self._written = 0
         self._failed = 0
-        self._to_play_again = 0
+        self._to_rerun = 0
         self._unanswered_in_a_row = 0
         self._digests = ItemDigests()
         self._other_item: OutputError | None = None
@@ -85,9 +85,9 @@ class _Processing:
             self._waiting.appendleft(first)
             await self._env.preflight()
             self._env.begin_wandb()
-            await self._play_all()
+            await self._run_all()
         own = {"groups_written": self._written, "groups_failed": self._failed, "groups_before": before}
-        own["groups_to_play_again"] = 0 if self._output is None else self._to_play_again
+        own["groups_to_rerun"] = 0 if self._output is None else self._to_rerun
         about = {"path": self._env.outlet.path, "is_finished_before": first is None}
         counts = {**self._env.ledger.summary(), **own, **about}
         logger.info("processed: %s", counts)
@@ -106,7 +106,7 @@ class _Processing:
             self._env.ledger.write(await asyncio.to_thread(self._output.missing_lines, Path(ledger)))
         return self._output.written
 
-    async def _play_all(self) -> None:
+    async def _run_all(self) -> None:
         workers = min(self._wanted, self._env.config.max_concurrent_groups)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -117,7 +117,7 @@ class _Processing:
 
     async def _work(self) -> None:
         while (taken := await self._take()) is not None:
-            await self._play(*taken)
+            await self._run_item(*taken)
 
     async def _take(self) -> tuple[str, Any] | None:
         async with self._taking:
@@ -127,12 +127,12 @@ class _Processing:
                 item = await self._env.get_next_item()
                 key = str(self._taken)
                 self._taken += 1 if item is not None else self._wanted
-                if item is not None and self._is_to_be_played(key, item):
+                if item is not None and self._must_run(key, item):
                     self._require_same_items()
                     return key, item
             return None
 
-    def _is_to_be_played(self, key: str, item: Any) -> bool:
+    def _must_run(self, key: str, item: Any) -> bool:
         if self._output is None:
             return True
         item_digest = self._digests.digest(item)
@@ -149,7 +149,7 @@ class _Processing:
             raise self._other_item
 
     def _queue(self, key: str, backlog: Sequence[Any]) -> None:
-        self._waiting.extend(one for one in child_items(key, backlog) if self._is_to_be_played(*one))
+        self._waiting.extend(one for one in child_items(key, backlog) if self._must_run(*one))
 
     def _taken_backlog(self) -> list[Any]:
         """Take items that the author's code put into the environment's backlog."""
@@ -157,43 +157,43 @@ class _Processing:
         self._env.backlog.clear()
         return backlog
 
-    async def _play(self, key: str, item: Any) -> bool:
+    async def _run_item(self, key: str, item: Any) -> bool:
         """Run an item and record it; return whether it is finished."""
-        item_play = ItemPlay(key=key, output_id=self._own_id) if self._output is None else self._output.play(key)
-        item_play.digest = "" if self._output is None else self._digests.digest(item)
-        token = ITEM.set(item_play)
+        item_run = ItemRun(key=key, output_id=self._own_id) if self._output is None else self._output.item_run(key)
+        item_run.digest = "" if self._output is None else self._digests.digest(item)
+        token = ITEM.set(item_run)
         try:
-            is_written = await play_item(self._env, item, to_trainer=False)
-            item_play.backlog += self._taken_backlog()
+            is_written = await run_and_deliver(self._env, item, to_trainer=False)
+            item_run.backlog += self._taken_backlog()
             with _outside_of_items():
-                await self._play_unrecordable(item_play)
+                await self._run_unrecordable(item_run)
         except BaseException:
             # Report the error that ends the process.
             with contextlib.suppress(OutputError):
-                await run_uncancelled(self._commit(item_play, is_done=False))
+                await run_uncancelled(self._commit(item_run, is_done=False))
             raise
         finally:
             ITEM.reset(token)
-        is_done = not item_play.is_failed
-        await run_uncancelled(self._commit(item_play, is_done=is_done))
+        is_done = not item_run.is_failed
+        await run_uncancelled(self._commit(item_run, is_done=is_done))
         if is_done:
-            self._queue(key, item_play.backlog)
-        self._give_up_on_a_dead_server(item_play.no_answer)
+            self._queue(key, item_run.backlog)
+        self._give_up_on_a_dead_server(item_run.no_answer)
         await self._count(is_written=is_written and is_done, is_done=is_done)
         return is_done
 
-    async def _play_unrecordable(self, item_play: ItemPlay) -> None:
+    async def _run_unrecordable(self, item_run: ItemRun) -> None:
         """Run children that cannot be recorded as JSON before their parent is recorded."""
-        if self._output is None or is_json(item_play.backlog):
+        if self._output is None or is_json(item_run.backlog):
             return
-        backlog, item_play.backlog = item_play.backlog, []
-        for child, item in child_items(item_play.key, backlog):
-            if self._is_to_be_played(child, item) and not await self._play(child, item):
-                item_play.is_failed = True
+        backlog, item_run.backlog = item_run.backlog, []
+        for child, item in child_items(item_run.key, backlog):
+            if self._must_run(child, item) and not await self._run_item(child, item):
+                item_run.is_failed = True
 
     async def _count(self, *, is_written: bool, is_done: bool) -> None:
         self._failed += not is_written
-        self._to_play_again += not is_done
+        self._to_rerun += not is_done
         if is_written:
             self._written += 1
             self._env.curr_step += 1
@@ -202,13 +202,13 @@ class _Processing:
     async def _deliver_outside(self, group: Group) -> bool:
         """Record a group that the author's own task delivers outside of any item."""
         assert self._output is not None
-        item_play = self._output.play(f"{_OUTSIDE}.{secrets.token_hex(6)}")
-        token = ITEM.set(item_play)
+        item_run = self._output.item_run(f"{_OUTSIDE}.{secrets.token_hex(6)}")
+        token = ITEM.set(item_run)
         try:
             await self._env.outlet.deliver(group, to_trainer=False)
         finally:
             ITEM.reset(token)
-        await run_uncancelled(self._commit(item_play, is_done=True))
+        await run_uncancelled(self._commit(item_run, is_done=True))
         await self._count(is_written=True, is_done=True)
         return True
 
@@ -221,10 +221,10 @@ class _Processing:
                 hint="fix that, then rerun the same command to repeat them",
             )
 
-    async def _commit(self, item_play: ItemPlay, *, is_done: bool) -> None:
-        lines: Sequence[Mapping[str, Any]] = item_play.ledger
+    async def _commit(self, item_run: ItemRun, *, is_done: bool) -> None:
+        lines: Sequence[Mapping[str, Any]] = item_run.ledger
         if self._output is not None:
-            lines = await self._output.commit(item_play, is_done=is_done)
+            lines = await self._output.commit(item_run, is_done=is_done)
         self._env.ledger.write(lines)
 
 

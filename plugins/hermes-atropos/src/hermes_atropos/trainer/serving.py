@@ -12,7 +12,7 @@ from typing import Any
 from hermes_atropos.author_code.bridge import bridged
 from hermes_atropos.compat import EvalHandlingEnum
 from hermes_atropos.environment import Environment
-from hermes_atropos.groups.items import play_item
+from hermes_atropos.groups.items import run_and_deliver
 from hermes_atropos.trainer.api import Registration, TrajectoryApi
 from hermes_atropos.trainer.delivery import Delivery
 from hermes_core.contracts.errors import HermesError
@@ -121,7 +121,7 @@ class Serving:
                 self._tell_of_no_items()
                 return
             self._is_out_of_items = False
-            task = asyncio.create_task(self._play(item))
+            task = asyncio.create_task(self._run_item(item))
             self._groups[task] = time.monotonic()
             env.workers.add(task)
 
@@ -131,10 +131,10 @@ class Serving:
             self._is_out_of_items = True
             logger.warning("get_next_item returned no item; waiting for one")
 
-    async def _play(self, item: Any) -> bool:
+    async def _run_item(self, item: Any) -> bool:
         env, started = self._env, time.monotonic()
         try:
-            is_delivered = await play_item(env, item, to_trainer=True)
+            is_delivered = await run_and_deliver(env, item, to_trainer=True)
         finally:
             await env.cleanup()
         duration = time.monotonic() - started

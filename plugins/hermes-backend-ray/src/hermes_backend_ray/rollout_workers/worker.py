@@ -50,13 +50,13 @@ class Outbox:
         return [self._news.popleft() for _ in range(len(self._news))]
 
 
-class Playroom:
+class WorkerRollouts:
     """The engine of this process and the rollouts it runs; used on one event loop only."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._engine = LocalEngine()
-        self._playing: dict[str, asyncio.Task[RolloutOutcome]] = {}
+        self._running: dict[str, asyncio.Task[RolloutOutcome]] = {}
 
     async def open(
         self, registry: Registry, orders: Mapping[str, Any], tasks: bytes, api_key: str | None
@@ -93,26 +93,26 @@ class Playroom:
             text = f"the task cannot be read here: {type(error).__name__}: {error}"
             self._outbox.put("raised", key, describe_error(TaskError(text)))
             return
-        task = asyncio.create_task(self._engine.play(spec))
-        self._playing[key] = task
+        task = asyncio.create_task(self._engine.run_rollout(spec))
+        self._running[key] = task
         task.add_done_callback(partial(self._report_end, key))
 
     async def cancel(self, key: str) -> None:
         """Cancel a rollout; a message reports its end once its sandbox is closed."""
-        task = self._playing.get(key)
+        task = self._running.get(key)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
         """Cancel the rollouts that still run, and close the engine."""
-        left = list(self._playing.values())
+        left = list(self._running.values())
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await self._engine.aclose()
 
     def _report_end(self, key: str, task: asyncio.Task[RolloutOutcome]) -> None:
-        self._playing.pop(key, None)
+        self._running.pop(key, None)
         if task.cancelled():
             self._outbox.put("cancelled", key, None)
         elif (error := task.exception()) is not None:
@@ -132,7 +132,7 @@ class RolloutWorker:
 
     def __init__(self) -> None:
         self._outbox = Outbox()
-        self._playroom = Playroom(self._outbox)
+        self._rollouts = WorkerRollouts(self._outbox)
         self._registry: Registry | None = None
         # Ray sets uvloop's policy in this process; sandboxes need the standard library's loop and its child watcher.
         # Changing the policy is safe, because the process belongs to this worker alone.
@@ -163,19 +163,19 @@ class RolloutWorker:
 
     async def open(self, orders: bytes, tasks: bytes, api_key: str | None) -> Answer:
         """Prepare the worker; return the number of concurrent rollouts, or None for no limit."""
-        return await self._answer(self._playroom.open(self._loaded, unpack(orders), tasks, api_key))
+        return await self._answer(self._rollouts.open(self._loaded, unpack(orders), tasks, api_key))
 
     async def examine(self, tasks: bytes) -> Answer:
         """Return the tasks that cannot run here, with the reasons."""
-        return await self._answer(self._playroom.examine(self._loaded, unpack(tasks)))
+        return await self._answer(self._rollouts.examine(self._loaded, unpack(tasks)))
 
     async def begin(self, key: str, rollout: bytes) -> None:
         """Start a rollout."""
-        await self._inside(self._playroom.begin(key, rollout))
+        await self._inside(self._rollouts.begin(key, rollout))
 
     async def cancel(self, key: str) -> None:
         """Cancel a rollout."""
-        await self._inside(self._playroom.cancel(key))
+        await self._inside(self._rollouts.cancel(key))
 
     async def news(self, wait: float) -> list[News]:
         """Return new messages; an empty list after `wait` seconds without any."""
@@ -183,7 +183,7 @@ class RolloutWorker:
 
     async def close(self) -> Answer:
         """Close the worker; the answer is an error if something cannot be closed."""
-        return await self._answer(self._playroom.close())
+        return await self._answer(self._rollouts.close())
 
     @property
     def _loaded(self) -> Registry:

@@ -36,7 +36,7 @@ class WorkerLink:
         self.place = dict(place)
         self.slots = slots
         self.taken = 0
-        self.played = 0
+        self.rollouts = 0
         self.unconfirmed = 0
         self.loss: str | None = None
         self.notes: list[str] = []
@@ -56,7 +56,7 @@ class WorkerLink:
         self._on_loss = on_loss
         self._listening = asyncio.create_task(self._listen())
 
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+    async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Run an attempt on the worker; raise `EngineLostError` if the worker is lost meanwhile."""
         key = key_of(rollout.rollout_id, rollout.attempt)
         payload = self._pack(rollout)
@@ -140,7 +140,7 @@ class WorkerLink:
             raise rebuilt(content, self._name())
         if kind == "cancelled":
             raise self._loss_error("it ended the rollout by itself")
-        self.played += 1
+        self.rollouts += 1
         try:
             outcome: RolloutOutcome = unpack(content)
         except Exception as error:  # unpickling runs code of arbitrary objects

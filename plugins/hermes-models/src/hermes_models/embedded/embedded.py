@@ -52,7 +52,7 @@ def assistant_turns(messages: Iterable[Message]) -> int:
     return sum(message.get("role") == "assistant" for message in messages)
 
 
-def play(turns: Sequence[Turn], answer: str, *, position: int, conversation: Conversation) -> ModelReply:
+def reply_at(turns: Sequence[Turn], answer: str, *, position: int, conversation: Conversation) -> ModelReply:
     """Return the turn at a position, or the answer after the last."""
     if position >= len(turns):
         return ModelReply(content=answer, finish_reason="stop")

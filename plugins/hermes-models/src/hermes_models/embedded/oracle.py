@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, encode
 from hermes_core.contracts.task import Task
-from hermes_models.embedded.embedded import EmbeddedModel, assistant_turns, play
+from hermes_models.embedded.embedded import EmbeddedModel, assistant_turns, reply_at
 from hermes_models.embedded.oracle_mistakes import Script, draw_script
 
 NO_SOLUTION = "No solution is known for this task."
@@ -64,7 +64,7 @@ class OracleModel(EmbeddedModel):
             return ModelReply(content=NO_SOLUTION)
         script = self.script(task, str(request.seed) if request.seed else request.rollout_id)
         position = assistant_turns(messages) - assistant_turns(task.messages)
-        return play(script.turns, script.answer, position=position, conversation=request.conversation)
+        return reply_at(script.turns, script.answer, position=position, conversation=request.conversation)
 
     def script(self, task: Task, rollout: str) -> Script:
         """Return the script of a rollout; equal arguments give equal scripts on any machine."""

@@ -149,7 +149,7 @@ def _problems(loaded: LoadedTasks) -> list[dict[str, Any]]:
 def _check(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> int:
     import asyncio
 
-    checks = asyncio.run(_play(loaded, registry, arguments))
+    checks = asyncio.run(_run_checks(loaded, registry, arguments))
     passed = all(check.passed for check in checks) and not loaded.problems
     if arguments.json:
         found = [check.to_json() for check in checks]
@@ -165,7 +165,7 @@ def _check(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespac
     return 0 if passed else 1
 
 
-async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> list[TaskCheck]:
+async def _run_checks(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> list[TaskCheck]:
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.rollout import Runtime
     from hermes_core.specs import Ref

@@ -11,8 +11,8 @@ _MOST: Final = 3
 """Lost workers that are named."""
 
 
-def engine_facts(run: Mapping[str, Any], played: Mapping[str, int]) -> Iterable[tuple[str, str]]:
-    """Yield what the run's facts say of its engine; `played` counts the rollouts by engine, earlier ones included.
+def engine_facts(run: Mapping[str, Any], by_engine: Mapping[str, int]) -> Iterable[tuple[str, str]]:
+    """Yield what the run's facts say of its engine; `by_engine` counts the rollouts by engine, earlier ones included.
 
     What an engine says of itself comes from a plugin: what is not of the form that the contract names is passed over.
     """
@@ -20,8 +20,8 @@ def engine_facts(run: Mapping[str, Any], played: Mapping[str, int]) -> Iterable[
     name = engine.get("name")
     if name:
         yield "engine", f"{name}{_where(str(name), engine)}"
-    if played.keys() - {name}:
-        yield "played by", ", ".join(f"{other} {count}" for other, count in played.items())
+    if by_engine.keys() - {name}:
+        yield "played by", ", ".join(f"{other} {count}" for other, count in by_engine.items())
     for worker in _lost_workers(engine)[:_MOST]:
         yield "worker lost", f"{worker.get('worker')} on node {str(worker.get('node'))[:12]}: {worker['lost']}"
     if unconfirmed := engine.get("unconfirmed"):

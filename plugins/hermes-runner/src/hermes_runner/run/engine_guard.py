@@ -52,10 +52,10 @@ class RunEngine:
         found: dict[str, Any] = self._scrubber.values({"name": self._name, **self._engine.provenance})
         return found
 
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+    async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play one attempt; an attempt that the engine lost ends in an outcome that says so."""
         try:
-            outcome = await guard_plugin_call(self._engine.play(rollout))
+            outcome = await guard_plugin_call(self._engine.run_rollout(rollout))
         except HermesError as error:
             if error.fatal:
                 raise

@@ -36,7 +36,7 @@ class LocalEngine:
         """How many sandboxes like those of the run its backend has room for, from `open` on; None for any number."""
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
-        self._play: Callable[[RolloutSpec], Awaitable[RolloutOutcome]] | None = None
+        self._run: Callable[[RolloutSpec], Awaitable[RolloutOutcome]] | None = None
         self._leases: LeaseStore | None = None
         self._collected = Collected()
         self._is_closing = False
@@ -67,7 +67,7 @@ class LocalEngine:
         await check_own_sandbox(runtime, run.tasks)
         self.capacity = backend.capacity(runtime.sandbox_spec) if isinstance(backend, BoundedBackend) else None
         self._runtime = runtime
-        self._play = partial(run_rollout, runtime=runtime, model=model, on_turn=run.on_turn)
+        self._run = partial(run_rollout, runtime=runtime, model=model, on_turn=run.on_turn)
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Ask the backend, once for tasks that want the same, and whether what they make can be judged."""
@@ -82,11 +82,11 @@ class LocalEngine:
         _tell_within_reach([task.id for task in tasks if is_within_reach(task, runtime)])
         return {name: error for name, error in found.items() if error is not None}
 
-    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+    async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play it here."""
-        if self._play is None:
+        if self._run is None:
             raise _not_open()
-        return await self._play(rollout)
+        return await self._run(rollout)
 
     async def aclose(self) -> None:
         """Close the backend with all its sandboxes, and the model's connections."""

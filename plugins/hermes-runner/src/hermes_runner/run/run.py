@@ -166,7 +166,7 @@ class Run:
                 self._tell_of_leftovers(engine)
             self._engine = engine
             self._tell_where(folder)
-            plan = await self._playable_plan(engine, plan)
+            plan = await self._runnable_plan(engine, plan)
             specs = list(plan_rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             if pending:
@@ -176,7 +176,7 @@ class Run:
             await recorder.start()
             finish = partial(self._finish, folder, plan, recorder, len(specs), started)
             try:
-                await self._play(pending, len(specs), engine, recorder, folder)
+                await self._run_rollouts(pending, len(specs), engine, recorder, folder)
             except BaseException:
                 # What was done is summed up all the same; the error that stopped the run is the one to be told.
                 with contextlib.suppress(HermesError):
@@ -220,7 +220,7 @@ class Run:
     def _warn(self, text: str) -> None:
         self._say(f"warning: {self._scrubber.text(text)}\n")
 
-    async def _play(
+    async def _run_rollouts(
         self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder, folder: OutputFolder
     ) -> None:
         config = self._config
@@ -233,7 +233,7 @@ class Run:
             tasks = len({spec.group.task.id for spec in pending})
             most = config.max_failures
             scheduler = Scheduler(
-                engine.play, recorder, policy, progress, require=judge, max_failures=most, tasks=tasks
+                engine.run_rollout, recorder, policy, progress, require=judge, max_failures=most, tasks=tasks
             )
             self._on_turn = progress.turn
             try:
@@ -287,7 +287,7 @@ class Run:
     def _count_turn(self, rollout_id: str) -> None:
         self._on_turn(rollout_id)
 
-    async def _playable_plan(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
+    async def _runnable_plan(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
         """Ask the engine which tasks it can play; one that it cannot stops no other."""
         refused = await engine.refusals([group.task for group in plan.groups])
         groups, problems = [], list(plan.problems)

@@ -172,14 +172,14 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 class Scheduler:
     """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
 
-    `play` plays one attempt and raises only what must stop the run, as an engine does.
+    `run_attempt` plays one attempt and raises only what must stop the run, as an engine does.
     `require` raises for a rollout that the run does not accept; it is recorded all the same. `max_failures` and
     `tasks` are those of `FailureWatch`.
     """
 
     def __init__(
         self,
-        play: Callable[[RolloutSpec], Awaitable[RolloutOutcome]],
+        run_attempt: Callable[[RolloutSpec], Awaitable[RolloutOutcome]],
         recorder: Recorder,
         policy: Policy,
         observer: Observer,
@@ -189,7 +189,7 @@ class Scheduler:
         tasks: int = 2,
     ) -> None:
         self._require = require
-        self._play_attempt = play
+        self._run_attempt = run_attempt
         self._recorder = recorder
         self._policy = policy
         self._observer = observer
@@ -215,16 +215,16 @@ class Scheduler:
     async def _work(self, specs: Iterator[RolloutSpec]) -> None:
         for spec in specs:
             self._failures.check()
-            await self._play(spec)
+            await self._run_rollout(spec)
 
-    async def _play(self, spec: RolloutSpec) -> None:
+    async def _run_rollout(self, spec: RolloutSpec) -> None:
         self._observer.note_start(spec.rollout_id)
-        outcome = await self._play_attempt(spec)
+        outcome = await self._run_attempt(spec)
         while self._policy.wants_retry(outcome, was_suspect=spec.suspect):
             await self._recorder.record_attempt(outcome)
             self._observer.note_retry(spec.rollout_id)
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1, suspect=spec.suspect or outcome.suspect)
-            outcome = await self._play_attempt(spec)
+            outcome = await self._run_attempt(spec)
         self._give_up_on_a_dead_server(outcome)
         settled = self._policy.settle(outcome)
         self._observer.note_outcome(await self._recorder.record(settled))

@@ -85,11 +85,11 @@ async def check_tasks(
     Raises what `check_task` raises, before any task is played.
     """
     slots = asyncio.Semaphore(max_concurrent)
-    players = _Players.of(runtime.registry)
+    trial_models = _TrialModels.of(runtime.registry)
 
     async def check_in_slot(task: Task) -> TaskCheck:
         async with slots:
-            return await _check_one(task, runtime, players, repeats)
+            return await _check_one(task, runtime, trial_models, repeats)
 
     running = [asyncio.create_task(check_in_slot(task)) for task in tasks]
     try:
@@ -106,10 +106,10 @@ async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskC
 
     What is wrong with the task is in the result. Raises `PluginError` where the models that play it are not to be had.
     """
-    return await _check_one(task, runtime, _Players.of(runtime.registry), repeats)
+    return await _check_one(task, runtime, _TrialModels.of(runtime.registry), repeats)
 
 
-async def _check_one(task: Task, runtime: Runtime, players: _Players, repeats: int) -> TaskCheck:
+async def _check_one(task: Task, runtime: Runtime, trial_models: _TrialModels, repeats: int) -> TaskCheck:
     if task.verifier is None:
         return TaskCheck(task_id=task.id, source=task.source, problems=("it has no verifier",))
     try:
@@ -121,7 +121,7 @@ async def _check_one(task: Task, runtime: Runtime, players: _Players, repeats: i
         )
         if (unjudged := judging_problem(task, runtime)) is not None:
             raise unjudged
-        trials = [await _try(name, model, group, runtime, repeats) for name, model in players.models(task)]
+        trials = [await _try(name, model, group, runtime, repeats) for name, model in trial_models.models(task)]
     except HermesError as error:
         return TaskCheck(task_id=task.id, source=task.source, problems=(str(error),))
     return TaskCheck(
@@ -137,7 +137,7 @@ async def _check_one(task: Task, runtime: Runtime, players: _Players, repeats: i
 
 
 @dataclass(frozen=True, slots=True)
-class _Players:
+class _TrialModels:
     """The models of the check, from the registry: one that does nothing, one that plays a task's solution."""
 
     nop: ModelProvider
@@ -152,13 +152,13 @@ class _Players:
         """Return whoever plays the task, by the name of the trial; a cheat is played as if it were the solution."""
         models = [(NOTHING, self.nop.client(ModelSettings()))]
         if task.solution is not None:
-            models.append((SOLUTION, self._playing(task)))
+            models.append((SOLUTION, self._solver(task)))
         for cheat in task.cheats:
-            played = dataclasses.replace(task, solution=cheat.steps, answer=cheat.answer)
-            models.append((f"cheat:{cheat.name}", self._playing(played)))
+            as_solution = dataclasses.replace(task, solution=cheat.steps, answer=cheat.answer)
+            models.append((f"cheat:{cheat.name}", self._solver(as_solution)))
         return models
 
-    def _playing(self, task: Task) -> ModelClient:
+    def _solver(self, task: Task) -> ModelClient:
         return self.oracle.client(ModelSettings(tasks=(task,), options={"mistake_rate": 0.0}))
 
 

@@ -28,7 +28,7 @@ def described(error):
 class Worker:
     def __init__(self):
         self.engine = LocalEngine()
-        self.playing = {}
+        self.running = {}
 
     async def open(self, _key, modules, values):
         registry = isolated_registry(*modules)
@@ -40,8 +40,8 @@ class Worker:
     async def refusals(self, _key, tasks):
         return {id_: described(error) for id_, error in (await self.engine.refusals(tasks)).items()}
 
-    async def play(self, _key, rollout):
-        return await self.engine.play(rollout)
+    async def run_rollout(self, _key, rollout):
+        return await self.engine.run_rollout(rollout)
 
     async def answer(self, key, method, *arguments):
         try:
@@ -51,10 +51,10 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must be told
             tell("raised", key, described(error))
         finally:
-            del self.playing[key]
+            del self.running[key]
 
     async def aclose(self):
-        for task in (left := list(self.playing.values())):
+        for task in (left := list(self.running.values())):
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await self.engine.aclose()
@@ -66,10 +66,10 @@ async def main():
     while line := await told.readline():
         order, key, *rest = pickle.loads(base64.b64decode(line))
         if order == "cancel":
-            if key in worker.playing:
-                worker.playing[key].cancel()
+            if key in worker.running:
+                worker.running[key].cancel()
         else:
-            worker.playing[key] = asyncio.create_task(worker.answer(key, order, *rest))
+            worker.running[key] = asyncio.create_task(worker.answer(key, order, *rest))
     if "--stays" in sys.argv:
         # Longer than the suite waits, but limited, because nothing else would end it.
         await asyncio.sleep(60)

@@ -149,11 +149,11 @@ class Desks:
             raise UserError("no worker is left")
         return min(left, key=lambda desk: desk.taken)
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         desk = self.free()
         desk.taken += 1
         try:
-            return await desk.ask("play", placed(rollout, desk))
+            return await desk.ask("run_rollout", placed(rollout, desk))
         finally:
             desk.taken -= 1
 

@@ -36,9 +36,9 @@ class OpensLater(Passing):
         await self.begin()
         return await super().refusals(tasks)
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         await self.begin()
-        return await super().play(rollout)
+        return await super().run_rollout(rollout)
 
 
 class ChecksNoModel(Passing):
@@ -85,17 +85,17 @@ class RefusesSetUps(Passing):
 
 
 class OneFailureEndsAll(Passing):
-    async def play(self, rollout):
-        outcome = await self.inner.play(rollout)
+    async def run_rollout(self, rollout):
+        outcome = await self.inner.run_rollout(rollout)
         if outcome.reward_status == "error":
             raise UserError("a rollout has failed")
         return outcome
 
 
 class SwallowsFatalErrors(Passing):
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         try:
-            return await self.inner.play(rollout)
+            return await self.inner.run_rollout(rollout)
         except HermesError as error:
             raise EngineLostError(error.message) from error
 
@@ -106,8 +106,8 @@ class ForgetsTheKey(Passing):
 
 
 class WritesTheKey(Passing):
-    async def play(self, rollout):
-        outcome = await self.inner.play(rollout)
+    async def run_rollout(self, rollout):
+        outcome = await self.inner.run_rollout(rollout)
         return dataclasses.replace(outcome, reward_detail=f"played with {self.run.api_key}")
 
 
@@ -118,13 +118,13 @@ class CancelsLater(Passing):
         super().__init__()
         self.left = set()
 
-    async def play(self, rollout):
-        playing = asyncio.ensure_future(self.inner.play(rollout))
+    async def run_rollout(self, rollout):
+        running = asyncio.ensure_future(self.inner.run_rollout(rollout))
         try:
-            return await asyncio.shield(playing)
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
-            self.left.add(playing)
-            asyncio.get_running_loop().call_later(2, playing.cancel)
+            self.left.add(running)
+            asyncio.get_running_loop().call_later(2, running.cancel)
             raise
 
 
@@ -133,20 +133,20 @@ class CancelsAll(Passing):
 
     def __init__(self):
         super().__init__()
-        self.playing = set()
+        self.running = set()
 
-    async def play(self, rollout):
-        playing = asyncio.ensure_future(self.inner.play(rollout))
-        self.playing.add(playing)
+    async def run_rollout(self, rollout):
+        running = asyncio.ensure_future(self.inner.run_rollout(rollout))
+        self.running.add(running)
         try:
-            return await asyncio.shield(playing)
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
-            for task in self.playing:
+            for task in self.running:
                 task.cancel()
-            await asyncio.gather(*self.playing, return_exceptions=True)
+            await asyncio.gather(*self.running, return_exceptions=True)
             raise
         finally:
-            self.playing.discard(playing)
+            self.running.discard(running)
 
 
 class KeepsPlaces(Passing):
@@ -156,9 +156,9 @@ class KeepsPlaces(Passing):
         super().__init__()
         self.places = asyncio.Semaphore(4)
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         await self.places.acquire()
-        outcome = await self.inner.play(rollout)
+        outcome = await self.inner.run_rollout(rollout)
         self.places.release()
         return outcome
 

@@ -122,8 +122,8 @@ class CountsTurnsAtTheEnd(_Telling):
     def on_turn(self, rollout):
         self.turns.append(rollout)
 
-    async def play(self, rollout):
-        outcome = await super().play(rollout)
+    async def run_rollout(self, rollout):
+        outcome = await super().run_rollout(rollout)
         for turn in self.turns:
             self.run.on_turn(turn)
         return outcome

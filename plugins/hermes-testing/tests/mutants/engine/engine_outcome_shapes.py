@@ -9,34 +9,34 @@ from typing import Any, ClassVar
 from engine_passing import Passing
 
 
-class PlaysTwice(Passing):
-    async def play(self, rollout):
-        await self.inner.play(dataclasses.replace(rollout, provenance={}))
-        return await self.inner.play(rollout)
+class RunsTwice(Passing):
+    async def run_rollout(self, rollout):
+        await self.inner.run_rollout(dataclasses.replace(rollout, provenance={}))
+        return await self.inner.run_rollout(rollout)
 
 
 class LosesCounts(Passing):
-    async def play(self, rollout):
-        outcome = await self.inner.play(rollout)
+    async def run_rollout(self, rollout):
+        outcome = await self.inner.run_rollout(rollout)
         return dataclasses.replace(outcome, counters={**outcome.counters, "completion_tokens": 0})
 
 
 class MendsTexts(Passing):
-    async def play(self, rollout):
-        outcome = await self.inner.play(rollout)
+    async def run_rollout(self, rollout):
+        outcome = await self.inner.run_rollout(rollout)
         return dataclasses.replace(outcome, final_response=outcome.final_response.replace("\0", ""))
 
 
 class RoundsParts(Passing):
-    async def play(self, rollout):
-        outcome = await self.inner.play(rollout)
+    async def run_rollout(self, rollout):
+        outcome = await self.inner.run_rollout(rollout)
         parts = {name: round(value, 6) for name, value in outcome.reward_parts.items()}
         return dataclasses.replace(outcome, reward_parts=parts)
 
 
 class DrawsItsOwnSeeds(Passing):
-    async def play(self, rollout):
-        return await self.inner.play(dataclasses.replace(rollout, seed=rollout.seed + 1))
+    async def run_rollout(self, rollout):
+        return await self.inner.run_rollout(dataclasses.replace(rollout, seed=rollout.seed + 1))
 
 
 class ForgetsTheSandbox(Passing):
@@ -49,11 +49,11 @@ class HeadOfLine(Passing):
 
     before: asyncio.Future[None] | None = None
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         before, self.before = self.before, asyncio.get_running_loop().create_future()
         done = self.before
         try:
-            outcome = await self.inner.play(rollout)
+            outcome = await self.inner.run_rollout(rollout)
             if before is not None:
                 await asyncio.wait({before})
             return outcome
@@ -67,15 +67,15 @@ class MixesUp(Passing):
     def __init__(self):
         super().__init__()
         self.answers = []
-        self.playing = 0
+        self.running = 0
 
-    async def play(self, rollout):
-        self.playing += 1
-        mixed = self.playing > 1
+    async def run_rollout(self, rollout):
+        self.running += 1
+        mixed = self.running > 1
         try:
-            outcome = await self.inner.play(rollout)
+            outcome = await self.inner.run_rollout(rollout)
         finally:
-            self.playing -= 1
+            self.running -= 1
         self.answers.append(outcome.final_response)
         return dataclasses.replace(outcome, final_response=self.answers[-2:][0]) if mixed else outcome
 
@@ -85,9 +85,9 @@ class ThreeAtATime(Passing):
         super().__init__()
         self.room = asyncio.Semaphore(3)
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         async with self.room:
-            return await self.inner.play(rollout)
+            return await self.inner.run_rollout(rollout)
 
 
 class SmallCapacity(Passing):
@@ -105,16 +105,16 @@ class RemembersOutcomes(Passing):
         super().__init__()
         self.known = {}
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         if rollout.rollout_id in self.known:
             return dataclasses.replace(self.known[rollout.rollout_id], attempt=rollout.attempt)
-        self.known[rollout.rollout_id] = await self.inner.play(rollout)
+        self.known[rollout.rollout_id] = await self.inner.run_rollout(rollout)
         return self.known[rollout.rollout_id]
 
 
 class StripsProvenance(Passing):
-    async def play(self, rollout):
-        return dataclasses.replace(await self.inner.play(rollout), provenance={"engine": {"name": "somebody"}})
+    async def run_rollout(self, rollout):
+        return dataclasses.replace(await self.inner.run_rollout(rollout), provenance={"engine": {"name": "somebody"}})
 
 
 class NamesNoNodes(Passing):
@@ -132,5 +132,5 @@ class OnePerProcess(Passing):
         await super().open(run)
         self.shared["engine"] = self.inner
 
-    async def play(self, rollout):
-        return await self.shared["engine"].play(rollout)
+    async def run_rollout(self, rollout):
+        return await self.shared["engine"].run_rollout(rollout)

@@ -9,7 +9,7 @@ class TestPassing(Broken):
     pass
 
 
-class TestPlaysTwice(Broken):
+class TestRunsTwice(Broken):
     caught_by = frozenset(
         {
             "test_a_rollout_is_played_once",

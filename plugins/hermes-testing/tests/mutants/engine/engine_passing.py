@@ -28,8 +28,8 @@ class Passing:
     async def refusals(self, tasks):
         return await self.inner.refusals(tasks)
 
-    async def play(self, rollout):
-        return await self.inner.play(rollout)
+    async def run_rollout(self, rollout):
+        return await self.inner.run_rollout(rollout)
 
     async def aclose(self):
         await self.inner.aclose()

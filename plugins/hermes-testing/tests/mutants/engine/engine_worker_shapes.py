@@ -32,9 +32,9 @@ class LosesAll(_Workers):
 class BlamesNobody(_Workers):
     """A lost rollout is an outcome with a reward of 0."""
 
-    async def play(self, rollout):
+    async def run_rollout(self, rollout):
         try:
-            return await super().play(rollout)
+            return await super().run_rollout(rollout)
         except EngineLostError as error:
             lost = failed_outcome(rollout, error)
             return dataclasses.replace(lost, reward=0.0, reward_status=RewardStatus.OK)
@@ -75,7 +75,7 @@ class _Stays(Desk):
         await super().aclose()
 
 
-class PlaysOn(_Workers):
+class KeepsRunning(_Workers):
     """Its workers outlive the caller."""
 
     desk_class = _Stays

@@ -40,7 +40,7 @@ class TestNoticesNothing(BrokenWorkers):
     )
 
 
-class TestPlaysOn(BrokenWorkers):
+class TestKeepsRunning(BrokenWorkers):
     caught_by = frozenset({"test_what_a_killed_caller_had_played_ends"})
 
 

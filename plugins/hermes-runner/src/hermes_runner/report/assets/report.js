@@ -209,18 +209,18 @@
   const workers = (Array.isArray(engine.workers) ? engine.workers : []).filter((worker) => worker !== null && typeof worker === "object");
   const nodes = [...new Set(workers.map((worker) => String(worker.node)))].map((node) => [node, workers.filter((worker) => String(worker.node) === node)]);
   function engineTile() {
-    const played = Object.entries(summary.rollouts.engine || {});
-    const others = played.some(([name]) => name !== engine.name);
+    const byEngine = Object.entries(summary.rollouts.engine || {});
+    const others = byEngine.some(([name]) => name !== engine.name);
     const where = workers.length ? `${plural(workers.length, "worker")} on ${plural(nodes.length, "node")}` : engine.name === "local" && "in the command's own process";
     return tile("Engine", visible(engine.name), where, engine.lost_workers > 0 && el("span", { class: "bad" }, `${plural(engine.lost_workers, "worker")} lost`),
-      others && `rollouts played by ${played.map(([name, count]) => `${visible(name)} ${number(count, 0)}`).join(", ")}`);
+      others && `rollouts played by ${byEngine.map(([name, count]) => `${visible(name)} ${number(count, 0)}`).join(", ")}`);
   }
   function nodeTable() {
     byId("nodes").hidden = !nodes.length;
     const rowOf = ([node, ones]) => {
       const lost = ones.filter((worker) => worker.lost).map((worker) => `${worker.worker ?? "a worker"}: ${worker.lost}`);
       return el("tr", {}, el("th", { scope: "row", class: "name" }, visible(node)), el("td", { class: "name" }, visible(ones.map((worker) => worker.worker ?? "?").join(", "))),
-        el("td", { class: "num" }, number(ones.reduce((sum, worker) => sum + (Number(worker.played) || 0), 0), 0)), el("td", { class: lost.length ? "name bad" : "muted" }, lost.length ? visible(lost.join("; ")) : "none"));
+        el("td", { class: "num" }, number(ones.reduce((sum, worker) => sum + (Number(worker.rollouts) || 0), 0), 0)), el("td", { class: lost.length ? "name bad" : "muted" }, lost.length ? visible(lost.join("; ")) : "none"));
     };
     const head = ["Node", "Workers", "Rollouts played", "Lost"].map((label) => el("th", { scope: "col", class: label.startsWith("Rollouts") ? "num" : "name" }, label));
     fill("nodes-list", el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, nodes.slice(0, PAGE).map(rowOf)))),

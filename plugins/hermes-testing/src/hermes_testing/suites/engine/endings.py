@@ -54,14 +54,14 @@ class Endings(EngineBase):
 
     @needs("visible_processes")
     async def test_a_cancelled_rollout_ends_alone(self, bench: Bench) -> None:
-        """`play` returns once it has ended on its worker; other rollouts continue."""
+        """`run_rollout` returns once it has ended on its worker; other rollouts continue."""
         token = sleep_token()
         bench.tasks([sleeping("sleeps", token), script("waits", say("answer", hold=True))])
         first, second = bench.specs()
         async with (
             bench.open_engine() as engine,
-            in_the_background(engine.play(second)) as other,
-            in_the_background(engine.play(first)) as struck,
+            in_the_background(engine.run_rollout(second)) as other,
+            in_the_background(engine.run_rollout(first)) as struck,
         ):
             await bench.await_held(1)
             assert await bench.eventually(lambda: processes_here(token) != [])
@@ -81,12 +81,12 @@ class Endings(EngineBase):
         specs = bench.specs()
         async with bench.open_engine() as engine:
             for _ in range(2):
-                plays = [asyncio.ensure_future(engine.play(spec)) for spec in specs]
+                tasks = [asyncio.ensure_future(engine.run_rollout(spec)) for spec in specs]
                 await bench.await_held(self.at_once)
-                for play in plays:
-                    play.cancel()
-                await asyncio.wait(plays, timeout=self.patience)
-                assert [play.cancelled() for play in plays] == [True] * self.at_once
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks, timeout=self.patience)
+                assert [task.cancelled() for task in tasks] == [True] * self.at_once
                 await bench.server.until(lambda: not bench.server.held.total(), seconds=self.patience)
 
     async def test_a_run_that_was_cancelled_is_continued(self, bench: Bench) -> None:
@@ -132,11 +132,11 @@ class Endings(EngineBase):
         bench.tasks([sleeping("t", token)])
         (spec,) = bench.specs()
         async with bench.open_engine() as engine:
-            playing = asyncio.ensure_future(engine.play(spec))
+            running = asyncio.ensure_future(engine.run_rollout(spec))
             assert await bench.eventually(lambda: processes_here(token) != [])
         assert await bench.eventually(lambda: processes_here(token) == [])
-        playing.cancel()
-        await asyncio.wait({playing}, timeout=self.patience)
+        running.cancel()
+        await asyncio.wait({running}, timeout=self.patience)
 
     def a_caller(self, bench: Bench) -> _Caller:
         """Provide a separate process that runs the tasks in the folder."""

@@ -63,11 +63,11 @@ class Events(EngineBase):
         bench.tasks([script("t", _CALL, _CALL, say("answer", hold=True))])
         run = bench.engine_run(on_turn=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
         (spec,) = bench.specs()
-        async with bench.open_engine(run) as engine, in_the_background(engine.play(spec)) as playing:
+        async with bench.open_engine(run) as engine, in_the_background(engine.run_rollout(spec)) as running:
             await bench.await_held(1)
             assert await bench.eventually(lambda: len(turns) == 2)
             bench.server.release("t")
-            await playing
+            await running
             assert await bench.eventually(lambda: len(turns) == 3)
         assert Counter(turns) == {(spec.rollout_id, threading.get_ident()): 3}
 

@@ -71,7 +71,7 @@ class Outcomes(EngineBase):
     """Successful runs."""
 
     async def test_it_has_the_contract_s_methods(self, bench: Bench) -> None:
-        """`capacity`, `provenance`, `open`, `refusals`, `play`, `aclose`."""
+        """`capacity`, `provenance`, `open`, `refusals`, `run_rollout`, `aclose`."""
         assert isinstance(self.make(bench.registry), RolloutEngine)
 
     async def test_every_rollout_is_recorded_once(self, bench: Bench) -> None:
@@ -178,8 +178,8 @@ class Outcomes(EngineBase):
         one, two = bench.specs()
         async with bench.open_engine(bench.engine_run(api_key="key-of-one")) as first, AsyncExitStack() as stack:
             async with bench.open_engine(bench.engine_run(api_key="key-of-two")) as second:
-                here = await stack.enter_async_context(in_the_background(first.play(one)))
-                async with in_the_background(second.play(two)) as there:
+                here = await stack.enter_async_context(in_the_background(first.run_rollout(one)))
+                async with in_the_background(second.run_rollout(two)) as there:
                     await bench.await_held(2)
                     bench.server.release("b")
                     assert (await asyncio.wait_for(asyncio.shield(there), self.patience)).reward == 1.0

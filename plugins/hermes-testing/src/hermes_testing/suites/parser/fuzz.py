@@ -41,10 +41,10 @@ class Fuzz(ParserBase):
         choices = [None, declared, declared, *STRANGE_TOOLS.values()]
         for _ in range(self.fuzz_messages):
             text = spoilt(chance, messages, pieces)
-            played = chance.choice([parser, parser, chance.choice(others or [parser])])
+            target = chance.choice([parser, parser, chance.choice(others or [parser])])
             try:
-                problems = problems_of(played, text, chance.choice(choices), chance.choice(MODES), chance)
-                if "render" not in self.lacks and played.render(played.parse(text)) != text:
+                problems = problems_of(target, text, chance.choice(choices), chance.choice(MODES), chance)
+                if "render" not in self.lacks and target.render(target.parse(text)) != text:
                     problems.append("rendering gives a different text")
             except Exception as error:
                 error.add_note(f"It was raised for {text!a}.")

@@ -16,7 +16,7 @@ _BEFORE_WRITTEN: Final = "interrupted before its group was written"
 
 
 @dataclass(slots=True, kw_only=True)
-class ItemPlay:
+class ItemRun:
     """One item in progress; its results are written together when it has ended.
 
     The names of its groups and rollouts depend only on the output, the item and `interruptions`. After a kill, nothing
@@ -94,7 +94,7 @@ class ItemPlay:
         return [{**line, **unsent} if line["end"] == "sent" else line for line in self.ledger]
 
 
-ITEM: Final[ContextVar[ItemPlay | None]] = ContextVar("hermes_atropos_item", default=None)
+ITEM: Final[ContextVar[ItemRun | None]] = ContextVar("hermes_atropos_item", default=None)
 """The item of the current task; None outside of `process`."""
 
 

@@ -85,7 +85,7 @@ class Sampler:
         return Generated(ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop", stop_id=ids[-1])
 
 
-class Play:
+class EditedRollout:
     """A session that plays the turns above, each written as the template writes it."""
 
     def __init__(
@@ -151,15 +151,15 @@ class Play:
         return check_exactness(self.sampler.exchanges, [sample.to_json() for sample in self.session.samples()])
 
 
-def assert_true(play: Play) -> None:
+def assert_true(rollout: EditedRollout) -> None:
     """Check that the report agrees with the server's log: each sampled token once, in the prompts that were sent."""
-    report = play.session.exactness()
+    report = rollout.session.exactness()
     assert report.is_exact, report.to_json()
     assert report.faults == ()
     assert report.parity_equal == report.parity_checked == 1
-    assert play.check().is_exact, play.check().to_json()
-    assert play.check().continued == report.continued
-    edits = sum(reason.startswith("history_edited: turn ") for reason in play.reasons())
+    assert rollout.check().is_exact, rollout.check().to_json()
+    assert rollout.check().continued == report.continued
+    edits = sum(reason.startswith("history_edited: turn ") for reason in rollout.reasons())
     assert report.break_reasons == ({"history_edited": edits} if edits else {})
 
 

@@ -79,14 +79,14 @@ class Place:
             "".join(json.dumps({"prompt": p, "other": o, "split": s}) + "\n" for p, o, s in records), encoding="utf-8"
         )
         self._number = 0
-        self._plays: dict[str, Seen] = {}
+        self._runs: dict[str, Seen] = {}
 
     async def once(self, kind, phase, **fields):
         """Play what many rows are compared with, the first time."""
         key = repr((kind, phase, sorted(fields.items())))
-        if key not in self._plays:
-            self._plays[key] = await play(self, kind, phase, **fields)
-        return self._plays[key]
+        if key not in self._runs:
+            self._runs[key] = await run_process(self, kind, phase, **fields)
+        return self._runs[key]
 
     def new(self):
         self._number += 1
@@ -169,7 +169,7 @@ def _reply(body):
     return {**completion("CALL noop"), "usage": usage}
 
 
-async def play(place, kind, phase="chat", **fields):
+async def run_process(place, kind, phase="chat", **fields):
     """Process a group or two; returns what was seen, an error of the framework included."""
     folder, seen = place.new(), Seen()
     fields = {name: value(place, folder) if callable(value) else value for name, value in fields.items()}
@@ -204,7 +204,7 @@ async def _chat(_place, kind, _phase, values, seen):
         return web.json_response(_reply(body))
 
     async with serving_answers() as served:
-        served.plays(handler)
+        served.set_answers(handler)
         await _process(_made(kind, values, served.url, "openai"), seen)
 
 

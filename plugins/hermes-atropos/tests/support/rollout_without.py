@@ -20,9 +20,9 @@ class Refusing:
 
 def main(refused, fields):
     sys.meta_path.insert(0, Refusing(refused))
-    from agent_envs import copying, play_one
+    from agent_envs import copying, run_one
 
-    outcome, *_ = asyncio.run(play_one(copying, **json.loads(fields)))
+    outcome, *_ = asyncio.run(run_one(copying, **json.loads(fields)))
     imported = sorted({name.partition(".")[0] for name in sys.modules if name.startswith("hermes_")})
     json.dump({"reward": outcome.reward, "imported": imported}, sys.stdout)
 

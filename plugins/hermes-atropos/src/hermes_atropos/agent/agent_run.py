@@ -33,8 +33,8 @@ from hermes_tools.agent_tools import (
     without_policy,
 )
 
-PLAY: Final = "hermes_atropos.agent.play"
-"""The key in a rollout's `context.state` that holds its `AgentPlay` for verification."""
+AGENT_RUN: Final = "hermes_atropos.agent.agent_run"
+"""The key in a rollout's `context.state` that holds its `AgentRun` for verification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class EnvironmentHooks:
     exec_tool: Callable[[RolloutContext], ExecTool]
 
 
-class AgentPlay:
+class AgentRun:
     """Runs the model's part of one rollout; called by the engine. Without `item`, no workspace is set up."""
 
     def __init__(
@@ -84,7 +84,7 @@ class AgentPlay:
         self, runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
     ) -> StopReason:
         """Set up the workspace and run until a stop reason."""
-        context.state[PLAY] = self
+        context.state[AGENT_RUN] = self
         if self._has_item:
             await self._set_up(context)
         if self._config.working_dir is not None:

@@ -80,7 +80,7 @@ async def missing_programs(runtime: Runtime, spec: SandboxSpec, tasks: list[Task
     return {name for name, done in found.items() if done.exit_code}
 
 
-async def play(registry: Registry, level: str, tasks: list[Task]) -> bool:
+async def run_level(registry: Registry, level: str, tasks: list[Task]) -> bool:
     """Play the tasks on one level and print its lines; tell whether no attack got what it wanted."""
     judges: dict[str, Counter[str]] = {}
     backend, isolation = LEVELS[level]
@@ -119,7 +119,7 @@ def main() -> int:
     loaded = load_tasks(ROOT / "examples" / "attack_tasks.jsonl", registry)
     tasks = [task for task in loaded.tasks if chosen.task in task.id]
     print(f"{'level':<16} {'judge':<14}" + "".join(f"{column:>12}" for column in COLUMNS))
-    held = [asyncio.run(play(registry, level, tasks)) for level in chosen.level or LEVELS]
+    held = [asyncio.run(run_level(registry, level, tasks)) for level in chosen.level or LEVELS]
     return 0 if all(held) else 1
 
 
