@@ -21,7 +21,7 @@ def test_thousands_of_spoilt_messages_raise_nothing_and_break_no_promise():
     assert min(counts.values()) >= TEXTS // len(some)
 
 
-def test_every_format_is_played_with_every_option():
+def test_every_format_is_tried_with_every_option():
     names = {target.name for target in fuzz_parsers.targets()}
     for family in FAMILIES:
         name = family.names[0]
@@ -30,7 +30,7 @@ def test_every_format_is_played_with_every_option():
     assert opened.parse("hm</think>so").reasoning == "hm"
 
 
-def test_a_seed_plays_the_same_run_again():
+def test_a_seed_repeats_the_same_run():
     some = [target for target in fuzz_parsers.targets() if target.name in {"hermes", "lfm2"}]
     assert fuzz_parsers.run_texts(200, 7, streamed=0.5, some=some) == fuzz_parsers.run_texts(
         200, 7, streamed=0.5, some=some

@@ -123,7 +123,7 @@ def open_folder():
 
 @pytest.mark.timeout(600)  # starting an engine is in it, besides the two commands, which have limits of their own
 @pytest.mark.parametrize(("name", "engine"), [*runnable_configs()], indirect=["engine"])
-def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path, open_folder):
+def test_a_config_of_the_docs_runs_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path, open_folder):
     options, environment = engine
     config = {**on_this_engine(CONFIGS[name], options), "mistake_rate": 0, "max_tasks": 2, "group_size": 2}
     # The small images of the tests lack what the example tasks are about.

@@ -196,7 +196,7 @@ async def test_the_parser_finds_the_calls_of_a_rollout(example):
     assert (outcome.counters["tool_calls_executed_ok"], outcome.final_response) == (1, "Done.")
 
 
-async def test_the_model_plays_a_rollout(example, ran):
+async def test_the_model_completes_a_rollout(example, ran):
     [line] = await ran(example("model"), hello_task(), model="greeter")
     assert (line["reward"], line["final_response"]) == (1.0, "I have written the file.")
 
@@ -224,7 +224,7 @@ async def test_the_sink_gets_every_rollout_once(example, ran, tmp_path):
     assert {(row["task"], row["reward"]) for row in table} == {("hello", "1.0")}
 
 
-async def test_the_engine_plays_a_run(example, ran, tmp_path):
+async def test_the_engine_completes_a_run(example, ran, tmp_path):
     lines = await ran(example("engine"), hello_task(), group_size=3, engine="desks", engine_options={"desks": 1})
     engine = json.loads((tmp_path / "out" / "summary.json").read_text())["run"]["engine"]
     assert [line["reward"] for line in lines] == [1.0] * 3

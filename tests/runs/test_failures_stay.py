@@ -113,7 +113,7 @@ def test_the_class_of_a_failure_shares_its_loop_and_is_no_second_failure(tmp_pat
 
 
 @pytest.mark.parametrize("workers", [("-n", "1"), ("-n", "2"), ("-n", "2", "--dist", "loadgroup")], ids=" ".join)
-def test_a_test_that_hangs_is_named_with_its_stack_and_the_others_are_played(tmp_path: Path, workers: tuple[str, ...]):
+def test_a_test_that_hangs_is_named_with_its_stack_and_the_others_run(tmp_path: Path, workers: tuple[str, ...]):
     limits = ("--timeout", "4", "-o", "faulthandler_timeout=2")
     outcomes, said = run_pytest(tmp_path, HANGS, "-rA", *workers, *limits)
     assert outcomes == {"test_hangs": "FAILED", "test_innocent": "PASSED"}, said

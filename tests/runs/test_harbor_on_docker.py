@@ -249,7 +249,7 @@ def test_a_task_may_name_the_user_of_its_test(run_task, tmp_path, user):
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
-def test_a_solution_can_be_played_by_who_may_not_write_to_the_root(run_task, tmp_path):
+def test_a_solution_can_be_run_by_a_user_who_may_not_write_to_the_root(run_task, tmp_path):
     text = f"FROM {IMAGE}\nWORKDIR /home/agent\nUSER agent\n"
     folder = write_task(tmp_path / "task", TEMPLATE, workdir="/home/agent", user="agent", dockerfile=text)
     solve = folder / "solution" / "solve.sh"

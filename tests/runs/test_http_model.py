@@ -23,7 +23,7 @@ def served(hermes, tasks, small_task):
         process.communicate(timeout=30)
 
 
-def test_a_served_model_plays_the_tasks_over_http(hermes, served, rollouts):
+def test_a_served_model_solves_the_tasks_over_http(hermes, served, rollouts):
     path, url = served
     command = ("run", path, "--model", url, "--model-name", "oracle", "--api-key-env", "KEY", "--group-size", "2")
     result = hermes(*command, "--out", "out", env={"KEY": "sekrit"})
@@ -51,7 +51,7 @@ def run(hermes, tasks, small_task, url, *extra):
 
 
 @pytest.mark.parametrize("models", [(500, {"detail": "no list"}), (200, {"object": "list", "data": []})])
-def test_a_server_without_a_list_of_models_plays_and_that_is_said(hermes, tasks, small_task, rollouts, models):
+def test_a_server_without_a_list_of_models_works_and_that_is_said(hermes, tasks, small_task, rollouts, models):
     with server(lambda count: done(), models=models) as (url, _):
         result = run(hermes, tasks, small_task, url)
     assert result.returncode == 0

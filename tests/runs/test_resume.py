@@ -39,14 +39,14 @@ def test_killing_it_again_and_again_ends_with_every_rollout_once(hermes, command
     assert len({line["rollout_id"] for line in rollouts()}) == len(rollouts()) == 10
 
 
-def test_a_finished_run_plays_nothing_again(hermes, command, rollouts):
+def test_a_finished_run_repeats_nothing(hermes, command, rollouts):
     assert hermes(*command).returncode == 0
     before = rollouts()
     assert hermes(*command).returncode == 0
     assert rollouts() == before
 
 
-def test_dropped_rollouts_are_played_again_only_when_asked_for(hermes, tasks, small_task, rollouts, tmp_path):
+def test_dropped_rollouts_are_repeated_only_when_asked_for(hermes, tasks, small_task, rollouts, tmp_path):
     path = tasks(small_task("t", setup=["test -e /nowhere-at-all"]))
     command = ("run", path, "--out", "out")
     assert hermes(*command).returncode == 1

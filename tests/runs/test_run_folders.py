@@ -72,7 +72,7 @@ def test_a_run_that_cannot_start_leaves_no_folder_and_no_link(hermes, path, tmp_
     assert (folders(tmp_path), latest(tmp_path)) == ([good], good)
 
 
-def test_dropped_rollouts_of_the_last_run_are_played_again_in_its_folder(hermes, tasks, small_task, tmp_path):
+def test_dropped_rollouts_of_the_last_run_are_repeated_in_its_folder(hermes, tasks, small_task, tmp_path):
     path = tasks(small_task("t", setup=["test -e /nowhere-at-all"]))
     assert hermes("run", path).returncode == 1
     assert hermes("run", path, "--retry-failed").returncode == 1

@@ -43,7 +43,7 @@ def run_answers(hermes, tasks, small_task, rollouts):
     return _run_answers
 
 
-def test_a_server_that_only_streams_is_played_like_any_other(run_answers):
+def test_a_server_that_only_streams_is_used_like_any_other(run_answers):
     outcome, seen = run_answers(stream(*CALL, finish="tool_calls"), stream(*TEXT, finish="stop"))
     assert (outcome["stop_reason"], outcome["reward"], outcome["final_response"]) == ("final_answer", 1.0, "done")
     assert (outcome["turns"], outcome["counters"]["completion_tokens"]) == (2, 10)

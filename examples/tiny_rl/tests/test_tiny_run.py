@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("seeds", [[3], [3, 4, 5], [9, 0]])
-def test_a_run_plays_the_seeds_that_it_is_given(seeds):
+def test_a_run_takes_the_seeds_that_it_is_given(seeds):
     assert options(["--seeds", *map(str, seeds)])["seeds"] == seeds
 
 

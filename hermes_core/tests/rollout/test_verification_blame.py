@@ -208,9 +208,7 @@ def _raises(error, where="spoiled"):
 
 
 @pytest.mark.parametrize("error", ABOUT_DATA, ids=lambda error: type(error).__name__)
-async def test_work_that_a_verifier_cannot_read_is_played_once_more_and_then_scores_the_lowest(
-    run_steps, monkeypatch, error
-):
+async def test_work_that_a_verifier_cannot_read_is_repeated_and_then_scores_the_lowest(run_steps, monkeypatch, error):
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
     first = await run_steps("reads", "touch spoiled")
     assert told(first) == SUSPECT

@@ -170,7 +170,7 @@ def test_process_writes_groups(tmp_path, capsys):
     assert "group_size: 3" in capsys.readouterr().out
 
 
-def test_evaluate_plays_and_leaves_its_configuration(tmp_path):
+def test_evaluate_runs_and_leaves_its_configuration(tmp_path):
     folder = tmp_path / "evals"
     main(Env, ["evaluate", *arguments(tmp_path, data_dir_to_save_evals=folder)])
     assert yaml.safe_load((folder / "evaluate_config.yaml").read_text())["env"]["group_size"] == 3

@@ -239,7 +239,7 @@ async def test_14_an_evaluation_cancels_what_a_bare_environment_has_in_flight(to
     await env.eval_runner
 
 
-async def test_13_bare_process_plays_one_group_at_a_time(tokenizers, monkeypatch):
+async def test_13_bare_process_runs_one_group_at_a_time(tokenizers, monkeypatch):
     together, most = [0], [0]
 
     async def collect(item):

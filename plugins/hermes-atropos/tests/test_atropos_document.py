@@ -26,7 +26,7 @@ def text():
     return DOCUMENT.read_text(encoding="utf-8")
 
 
-async def test_its_example_plays(text, tmp_path):
+async def test_its_example_runs(text, tmp_path):
     code, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     names: dict = {"__name__": "colours"}
     exec(code, names)  # the document's own text

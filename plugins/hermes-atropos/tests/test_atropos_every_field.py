@@ -134,7 +134,7 @@ BASE: dict[str, list[Any]] = {
     "num_rollouts_per_group_for_logging": [ShownBy("env", "test_num_rollouts_to_keep_and_per_group_bound_the_table")],
     "ensure_scores_are_not_same": [Changes(True, reasons, beside={"group_size": 2})],
     "data_path_to_save_groups": [Changes(lambda _, folder: str(folder / "mine.jsonl"), lambda seen: seen.files)],
-    "data_dir_to_save_evals": [ShownBy("command", "test_evaluate_plays_and_leaves_its_configuration")],
+    "data_dir_to_save_evals": [ShownBy("command", "test_evaluate_runs_and_leaves_its_configuration")],
     "min_items_sent_before_logging": [ShownBy("serve", "test_metrics_are_reported_when_enough_was_sent")],
     "include_messages": [Changes(True, lambda seen: seen.groups[0]["messages"])],
     "min_batch_allocation": [TOLD],

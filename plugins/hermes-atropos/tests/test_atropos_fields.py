@@ -417,7 +417,7 @@ async def test_a_model_that_ends_its_sandbox_gets_the_lowest_reward(failed_rollo
     assert env.ledger.summary()["errored"] == 2
 
 
-async def test_an_item_of_an_evaluation_that_lost_its_sandbox_is_played_once_more():
+async def test_an_item_of_an_evaluation_that_lost_its_sandbox_is_repeated():
     seen = []
 
     def once_only(request):

@@ -25,7 +25,7 @@ _EXAMPLES = Path(__file__).parents[3] / "examples" / "terminal_tasks.jsonl"
 @pytest.mark.slow
 @pytest.mark.component("bwrap")
 @pytest.mark.parametrize("isolation", ["container+slot", "container"])
-def test_a_task_set_is_played_on_nomad_by_changing_the_backend_s_name_only(
+def test_a_task_set_runs_on_nomad_by_changing_the_backend_s_name_only(
     standin: StandIn, tmp_path: Path, isolation: str
 ) -> None:
     options = {"nomad_address": standin.address, "sandbox_image": "hermes:1", "slots_per_container": 4}
@@ -106,7 +106,7 @@ _TASK = {
 
 @pytest.mark.slow
 @pytest.mark.component("bwrap")
-def test_a_container_that_is_evicted_costs_a_run_its_own_rollouts_only_and_those_are_played_again(
+def test_a_container_that_is_evicted_costs_a_run_its_own_rollouts_only_and_those_are_repeated(
     standin: StandIn, tmp_path: Path
 ) -> None:
     tasks = tmp_path / "tasks.jsonl"

@@ -214,7 +214,7 @@ def test_a_run_writes_where_a_link_led_when_it_began(opened, tmp_path):
     assert list((tmp_path / "two").iterdir()) == []
 
 
-def test_a_folder_is_bound_to_what_it_grows_to_when_something_is_played(opened):
+def test_a_folder_is_bound_to_what_it_grows_to_when_something_runs(opened):
     first = opened({"group_size": 2})
     first.rollouts.append(outcome("a"))
     first.close()

@@ -18,7 +18,7 @@ from hermes_core.contracts.errors import ModelServerError, SandboxRefusedError
 from hermes_core.contracts.rollout import StopReason
 
 
-async def test_a_trajectory_is_set_up_played_and_verified_in_one_workspace():
+async def test_a_trajectory_is_set_up_run_and_verified_in_one_workspace():
     outcome, env, _ = await run_one(copying)
     assert outcome.reward == 1.0, outcome.reward_failure
     assert outcome.reward_parts == {"copied": 1.0}

@@ -115,7 +115,7 @@ async def test_serve_sends_a_trainer_what_was_sampled(tmp_path):
     assert env.ledger.summary()["open"] == 0
 
 
-async def test_the_documents_example_plays(tmp_path):
+async def test_the_documents_example_runs(tmp_path):
     document = Path(__file__).parents[2].joinpath("ATROPOS.md")
     if not document.is_file():
         pytest.skip("ATROPOS.md lies in the repository only")

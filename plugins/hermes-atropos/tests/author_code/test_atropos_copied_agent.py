@@ -62,7 +62,7 @@ class CopiedEnv(SumsEnv):
             await self._tool_executor.release_trajectory(trajectory_id, reset_workspace=True)
 
 
-async def test_it_plays_in_a_workspace_of_its_own_and_keeps_its_logprobs(tmp_path):
+async def test_it_works_in_a_workspace_of_its_own_and_keeps_its_logprobs(tmp_path):
     folder, path = chatml_folder(tmp_path / "tokenizer"), tmp_path / "g.jsonl"
     tokenizer = ChatTokenizer.load(folder)
 

@@ -55,7 +55,7 @@ async def test_earlier_data_is_never_overwritten(tmp_path):
     assert len(lines(tmp_path / "g_1.jsonl")) == 2
 
 
-async def test_groups_are_played_at_the_same_time(tmp_path):
+async def test_groups_run_at_the_same_time(tmp_path):
     """Bare atroposlib plays one at a time: peers 4, 13."""
     everybody, waiting = asyncio.Event(), []
 

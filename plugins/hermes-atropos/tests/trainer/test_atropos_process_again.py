@@ -62,7 +62,7 @@ def output(tmp_path, capsys):
     return Output(tmp_path, capsys)
 
 
-def test_a_finished_output_says_so_and_plays_nothing(output):
+def test_a_finished_output_says_so_and_runs_nothing(output):
     code, said = output.process()
     assert (code, f"{output.path}: 2 groups written, 0 failed, 0 from before" in said) == (0, True)
     files = output.files()
@@ -72,7 +72,7 @@ def test_a_finished_output_says_so_and_plays_nothing(output):
     assert output.files() == files
 
 
-def test_groups_that_failed_are_not_played_again_either(output):
+def test_groups_that_failed_are_not_repeated_either(output):
     output.answer = lambda _request: says("0")
     output.process(ensure_scores_are_not_same=True, total_steps=3)
     assert Counter(line["end"] for line in lines(output.ledger)) == {"rejected": 6}
@@ -138,7 +138,7 @@ async def test_a_second_process_on_the_same_output_is_refused_while_the_first_li
     assert (len(lines(path)), second.model.requests) == (2, [])
 
 
-def test_groups_taken_out_of_the_file_are_an_error_and_not_played_in_silence(output):
+def test_groups_taken_out_of_the_file_are_an_error_and_not_rerun_in_silence(output):
     output.process()
     output.path.unlink()
     code, said = output.process()
@@ -170,7 +170,7 @@ def test_every_cut_of_every_file_is_repaired(output):
         assert output.files() == two
 
 
-def test_an_interrupted_group_has_its_lines_and_is_played_again_under_other_ids(output):
+def test_an_interrupted_group_has_its_lines_and_is_repeated_under_other_ids(output):
     output.answer = lambda request: (
         right(request) if request.conversation.messages[0]["content"] == "0+0?" else ModelAuthError("401")
     )
@@ -186,7 +186,7 @@ def test_an_interrupted_group_has_its_lines_and_is_played_again_under_other_ids(
     assert len({line["group_id"] for line in ledger}) == 3
 
 
-def test_items_that_were_to_be_played_later_are_not_lost(output):
+def test_items_that_were_to_run_later_are_not_lost(output):
     class Splitting(PuzzleEnv):
         async def collect_trajectories(self, item):
             group, _ = await super().collect_trajectories(item)

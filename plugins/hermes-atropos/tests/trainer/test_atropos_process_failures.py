@@ -62,7 +62,7 @@ class Stumbling(PuzzleEnv):
             raise self.error
 
 
-async def test_a_group_that_the_server_failed_is_played_again_under_other_ids(tmp_path):
+async def test_a_group_that_the_server_failed_is_repeated_under_other_ids(tmp_path):
     counts = await run_process(tmp_path, down_for_p1, total_steps=3)
     assert "2 groups written, 1 failed, 0 from before; 1 failed group is repeated by the same command" in (
         _summary_line(counts)
@@ -79,20 +79,20 @@ async def test_a_group_that_the_server_failed_is_played_again_under_other_ids(tm
 @pytest.mark.parametrize(
     "where", ["collect_trajectories", "collect_trajectory", "compute_reward", "postprocess_histories"]
 )
-async def test_a_group_that_the_authors_own_code_failed_is_played_again(tmp_path, where):
+async def test_a_group_that_the_authors_own_code_failed_is_repeated(tmp_path, where):
     stumbling = type("Stumbling", (Stumbling,), {"where": where})
     assert (await run_process(tmp_path, kind=stumbling, total_steps=3))["groups_to_rerun"] == 1
     await run_process(tmp_path, total_steps=3)
     assert tasks(tmp_path) == ["p0", "p1", "p2"]
 
 
-async def test_an_item_that_says_itself_that_it_cannot_be_played_is_done(tmp_path):
+async def test_an_item_that_says_itself_that_it_cannot_run_is_done(tmp_path):
     stumbling = type("Stumbling", (Stumbling,), {"error": TaskError("no such repository")})
     assert (await run_process(tmp_path, kind=stumbling, total_steps=3))["groups_to_rerun"] == 0
     assert (await run_process(tmp_path, total_steps=3))["is_finished_before"] is True
 
 
-async def test_a_group_that_was_played_and_rejected_is_done(tmp_path):
+async def test_a_group_that_ran_and_was_rejected_is_done(tmp_path):
     fields = {"ensure_scores_are_not_same": True, "total_steps": 3}
     assert (await run_process(tmp_path, **fields))["groups_to_rerun"] == 0
     assert (await run_process(tmp_path, **fields))["is_finished_before"] is True

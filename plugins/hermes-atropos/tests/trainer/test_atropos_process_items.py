@@ -62,7 +62,7 @@ async def test_items_in_another_order_than_at_first_are_refused(tmp_path):
     assert len(set(tasks(tmp_path))) == 9
 
 
-async def test_items_that_are_changed_while_they_are_played_and_given_again_are_the_same(tmp_path):
+async def test_items_that_are_changed_while_they_run_and_given_again_are_the_same(tmp_path):
     class Changing(PuzzleEnv):
         async def setup(self):
             await super().setup()
@@ -102,7 +102,7 @@ class Splitting(PuzzleEnv):
 
 @pytest.mark.parametrize("made", [wrap, pair])
 @pytest.mark.parametrize("refused", [10, 11])
-async def test_items_of_the_backlog_that_are_no_json_are_neither_lost_nor_played_twice(tmp_path, made, refused):
+async def test_items_of_the_backlog_that_are_no_json_are_neither_lost_nor_run_twice(tmp_path, made, refused):
     kind = type("Splitting", (Splitting,), {"wrap": staticmethod(made)})
     with pytest.raises(ModelAuthError):
         await run_process(tmp_path, kind, refuses(refused))
@@ -111,7 +111,7 @@ async def test_items_of_the_backlog_that_are_no_json_are_neither_lost_nor_played
     assert (await run_process(tmp_path, kind))["is_finished_before"] is True
 
 
-async def test_a_backlog_that_setup_fills_is_played_once(tmp_path):
+async def test_a_backlog_that_setup_fills_runs_once(tmp_path):
     class Filled(PuzzleEnv):
         async def setup(self):
             await super().setup()

@@ -85,7 +85,7 @@ def output(tmp_path):
 
 
 @pytest.mark.parametrize("moment", [*MOMENTS, *(pytest.param(one, marks=pytest.mark.slow) for one in FURTHER)])
-def test_a_killed_process_goes_on_in_the_same_file_and_plays_no_written_group_again(output, moment):
+def test_a_killed_process_goes_on_in_the_same_file_and_repeats_no_written_group(output, moment):
     output.killed(moment)
     # A record without its group is all that there may be of one.
     written = set(output.tasks()) if output.path.exists() else set()

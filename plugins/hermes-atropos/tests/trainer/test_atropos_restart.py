@@ -58,7 +58,7 @@ async def restarted(before, after, **fields):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 5), (100, 3)])
-async def test_an_environment_without_total_steps_plays_as_many_as_the_new_trainer_has(before, after):
+async def test_an_environment_without_total_steps_runs_as_many_as_the_new_trainer_has(before, after):
     async with restarted({"num_steps": before}, {"num_steps": after}, total_steps=-1) as (env, trainer, service):
         for _ in range(after):
             await trainer.batch()

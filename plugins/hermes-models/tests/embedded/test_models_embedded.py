@@ -71,7 +71,7 @@ async def test_nop_answers_at_once_without_a_call():
 
 @pytest.mark.parametrize(("answer", "final"), [("42", "42"), (None, DONE), ("", "")])
 @pytest.mark.parametrize("steps", [STEPS, ()], ids=["steps", "no steps"])
-async def test_without_mistakes_it_plays_one_call_a_turn_and_then_the_answer(steps, answer, final):
+async def test_without_mistakes_it_makes_one_call_a_turn_and_then_answers(steps, answer, final):
     oracle = OracleModel([task(solution=steps, answer=answer)], mistake_rate=0)
     calls, said = await run_rollout(oracle, task().messages)
     assert (decoded(calls), said) == (RIGHT[: len(steps)], final)
@@ -96,7 +96,7 @@ async def test_assistant_messages_of_the_task_itself_do_not_count_as_turns():
     assert decoded(calls) == RIGHT
 
 
-async def test_the_oracle_without_mistakes_plays_the_solution_and_the_answer():
+async def test_the_oracle_without_mistakes_follows_the_solution_and_the_answer():
     oracle = OracleModel([task(answer="42"), task("u", "Something else.", solution=())], mistake_rate=0)
     calls, answer = await run_rollout(oracle, task().messages)
     assert (decoded(calls), answer) == (RIGHT, "42")
@@ -164,7 +164,7 @@ async def test_the_same_seed_and_rollout_give_the_same_calls_and_others_differ()
     assert len({str(result) for result in first}) > 10
 
 
-async def test_the_requests_seed_decides_so_that_another_run_with_other_ids_plays_the_same():
+async def test_the_requests_seed_decides_so_that_another_run_with_other_ids_is_the_same():
     oracle = OracleModel([task()], mistake_rate=0.5)
     results = [await run_rollout(oracle, task().messages, rollout_id=f"a{seed}", seed=seed) for seed in range(1, 31)]
     assert results == [

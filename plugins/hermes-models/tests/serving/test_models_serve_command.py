@@ -65,7 +65,7 @@ def tasks(tmp_path):
     return path
 
 
-async def test_the_oracle_plays_the_solutions_of_a_task_file_and_reports_skipped_tasks(tasks):
+async def test_the_oracle_follows_the_solutions_of_a_task_file_and_reports_skipped_tasks(tasks):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MAIN, "oracle", "--tasks", str(tasks), "--mistake-rate", "0",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

@@ -77,7 +77,7 @@ async def run_rollout(model, *, rollout_id, seed=0):
 
 
 @pytest.mark.parametrize("seed", [0, 2**31])
-async def test_the_oracle_plays_the_same_over_http_as_in_the_process(seed):
+async def test_the_oracle_answers_the_same_over_http_as_in_the_process(seed):
     oracle = OracleModel([TASK], mistake_rate=0.6, seed=3)
     rollouts = [f"t/{index}" for index in range(25)] + ["é 1", "50%41"]
     direct = [await run_rollout(oracle, rollout_id=rollout, seed=seed) for rollout in rollouts]

@@ -54,7 +54,7 @@ def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, 
     assert [path.name for path in tmp_path.glob("hermes-sandbox-*")] == []
 
 
-def test_a_run_plays_as_many_at_a_time_as_the_pool_has_slots_and_says_so(tmp_path, monkeypatch, capsys):
+def test_a_run_starts_as_many_at_a_time_as_the_pool_has_slots_and_says_so(tmp_path, monkeypatch, capsys):
     """The others waited in the pool's queue, and were dropped after `acquire_timeout`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ echo 42 > answer
 
 
 @pytest.mark.slow
-def test_the_work_of_a_lost_host_is_reported_as_the_backends_failure_and_played_again(tmp_path, monkeypatch, capsys):
+def test_the_work_of_a_lost_host_is_reported_as_the_backends_failure_and_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "judge.py").write_text(JUDGE)

@@ -111,7 +111,7 @@ def run_on_nodes(tmp_path_factory) -> Path:
     return folder / "report.html"
 
 
-def test_the_page_shows_which_engine_played_where_and_what_it_lost(run_on_nodes, tmp_path):
+def test_the_page_shows_which_engine_ran_where_and_what_it_lost(run_on_nodes, tmp_path):
     root = dump(run_on_nodes, tmp_path).root
     (tile,) = [tile for tile in root.one(id="tiles").all("div", class_="tile") if tile.one("h2").text == "Engine"]
     for words in ("ray", "4 workers on 3 nodes", "1 worker lost", "rollouts played by ray 199, local 1"):

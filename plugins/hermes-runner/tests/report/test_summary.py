@@ -216,7 +216,7 @@ WORKERS = [
 ]
 
 
-def test_who_played_and_where_is_said():
+def test_the_summary_says_which_engine_ran_the_rollouts_and_where():
     local, ray = ({"provenance": {"engine": {"name": name}}} for name in ("local", "ray"))
     engine = {"name": "ray", "workers": WORKERS, "lost_workers": 1, "unconfirmed": 2}
     summary = build(*[outcome(**ray)] * 3, outcome(**local), run={"engine": engine})

@@ -95,7 +95,7 @@ def test_after_a_resume_the_mean_is_of_the_whole_run():
     assert "4/4 done, 0 failed, mean reward 0.500" in stream.getvalue()
 
 
-def test_attempts_that_are_played_again_are_counted_in_the_line():
+def test_attempts_that_are_repeated_are_counted_in_the_line():
     progress, stream, clock = plain(total=2, interval=1.0)
     with progress:
         progress.note_start("r0")

@@ -74,7 +74,7 @@ async def test_the_run_s_own_sandbox_is_tried_where_a_task_brings_no_image(ran):
         await ran("local", imaged, isolation="gvisor")
 
 
-async def test_the_run_records_which_engine_played_it(ran):
+async def test_the_run_records_which_engine_ran_it(ran):
     result, lines, _ = await ran("desks")
     assert result.summary["run"]["engine"] == {"name": "desks", "desks": 2, "rollouts": 2, "most": 2}
     (line, *_) = lines.values()
@@ -85,7 +85,7 @@ async def test_the_run_records_which_engine_played_it(ran):
     assert result.summary["run"]["engine"] == {"name": "local"}
 
 
-async def test_a_lost_rollout_is_an_attempt_of_the_backends_and_is_played_again(ran):
+async def test_a_lost_rollout_is_an_attempt_of_the_backends_and_is_repeated(ran):
     _, lines, attempts = await ran("desks", engine_options={"trouble": "lost"}, group_size=2)
     assert {line["attempt"] for line in lines.values()} == {2}
     assert len(lines) == len(attempts) == 4
@@ -123,7 +123,7 @@ async def test_an_engine_that_gives_back_something_else_is_broken(ran, trouble):
         await ran("bent", engine_options={"trouble": trouble})
 
 
-async def test_what_the_run_cannot_begin_with_is_said_before_anything_is_played(ran, tmp_path):
+async def test_what_the_run_cannot_begin_with_is_reported_before_anything_runs(ran, tmp_path):
     with pytest.raises(UserError, match="shut"):
         await ran("desks", engine_options={"trouble": "shut"})
     assert (tmp_path / "out" / "rollouts.jsonl").read_bytes() == b""

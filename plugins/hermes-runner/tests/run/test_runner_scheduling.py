@@ -91,7 +91,7 @@ async def run_models(registry, tmp_path):
     return run_models
 
 
-async def test_a_failure_that_may_pass_is_played_again_and_every_attempt_is_kept(run_models):
+async def test_a_failure_that_may_pass_is_repeated_and_every_attempt_is_kept(run_models):
     lines, attempts, _ = await run_models([Script(ModelServerError("502"), says("done"))])
     assert [(line["stop_reason"], line["attempt"], line["disposition"]) for line in lines] == [
         ("final_answer", 2, "score")
@@ -105,7 +105,7 @@ async def test_when_the_attempts_are_used_up_the_rollout_is_dropped_not_zero(run
     assert len(attempts) == 2
 
 
-async def test_a_limit_can_be_played_again(run_models):
+async def test_a_limit_can_be_retried(run_models):
     model = Script(says("cut", finish_reason="length"), says("done"))
     lines, attempts, _ = await run_models([model], policy={"token_limit": "retry"})
     assert [(line["stop_reason"], line["attempt"]) for line in lines] == [("final_answer", 2)]
@@ -117,7 +117,7 @@ async def test_a_policy_can_mask_a_cause(run_models):
     assert lines[0]["disposition"] == "mask"
 
 
-async def test_a_sandbox_lost_under_the_verifier_is_the_backends_and_played_again(run_models):
+async def test_a_sandbox_lost_under_the_verifier_is_the_backends_and_repeated(run_models):
     lines, attempts, _ = await run_models([Script(*[says("done")] * 3)], verifier="loses_sandbox")
     assert (lines[0]["attempt"], len(attempts), lines[0]["reward_failure"]["blame"]) == (3, 2, "backend")
 

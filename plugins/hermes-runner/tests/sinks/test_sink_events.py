@@ -140,7 +140,7 @@ def test_events_are_written_when_the_outcome_comes_and_those_of_its_rollout_alon
     assert [line.get("rollout_id") for line in lines(tmp_path)[1:]] == ["r", "r", "other"]
 
 
-def test_attempts_that_were_played_again_are_in_one_timeline(sink, tmp_path):
+def test_attempts_that_were_repeated_are_in_one_timeline(sink, tmp_path):
     made, fire = sink()
     for attempt in (1, 2):
         fire("hermes_rollout_started", RolloutStarted(rollout_id="r", task_id="t", group_id="g"))

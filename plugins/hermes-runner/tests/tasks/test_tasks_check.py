@@ -40,7 +40,7 @@ async def check(registry: Registry, checked: Task, *, repeats: int = 1) -> TaskC
         return await check_task(checked, runtime, repeats=repeats)
 
 
-async def test_a_good_task_passes_and_says_what_was_played(registry: Registry) -> None:
+async def test_a_good_task_passes_and_says_what_was_tried(registry: Registry) -> None:
     found = await check(registry, task(), repeats=2)
     assert found.problems == ()
     assert {trial.name: trial.rewards for trial in found.trials} == {
@@ -121,7 +121,7 @@ async def test_a_task_may_begin_with_any_conversation(
     }
 
 
-async def test_without_the_models_that_play_no_task_is_to_blame() -> None:
+async def test_without_the_models_that_solve_no_task_is_to_blame() -> None:
     allowed = ("hermes-sandbox", "hermes-tools", "hermes-runner")
     async with Runtime(load_plugins(PluginSettings(allow=allowed), environ={})) as runtime:
         with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models has it"):

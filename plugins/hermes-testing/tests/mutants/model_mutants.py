@@ -85,7 +85,7 @@ class TestAppendsItsReply(TestReference):
 
 class TestChokesOnALimit(TestReference):
     component = "chokesonalimit"
-    caught_by = frozenset({"test_a_rollout_is_played"})
+    caught_by = frozenset({"test_a_rollout_runs"})
 
 
 class TestAnswersOneAtATime(TestReference):

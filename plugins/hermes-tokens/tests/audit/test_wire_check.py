@@ -57,7 +57,7 @@ def test_a_session_that_changes_its_name_in_the_middle_still_needs_all_its_token
     assert "turn 0: sampled token 0 (id 1) has loss 0 times" in found.faults[0]
 
 
-def test_an_attempt_played_again_is_left_out_under_its_cause(compared):
+def test_an_attempt_that_was_repeated_is_left_out_under_its_cause(compared):
     again = [exchange(OPENING, [7], session="r1-0"), FIRST, SECOND]
     found = compared([outcome(WHOLE)], again)
     assert (found.is_exact, dict(found.left_out)) == (True, {"repeated attempts": 1})

@@ -99,7 +99,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     await backend.aclose()
 
 
-async def test_a_trajectory_is_set_up_played_verified_and_released_at_the_executor(service: Service) -> None:
+async def test_a_trajectory_is_set_up_run_verified_and_released_at_the_executor(service: Service) -> None:
     outcome = await service.run_rollout()
     assert (outcome.reward, dict(outcome.reward_parts)) == (1.0, {"copied": 1.0}), outcome
     assert (service.backend.most_open, service.backend.open_now) == (1, 0)

@@ -155,7 +155,7 @@ class ModelSuite(ComponentSuite):
         await self._talk(client).chat(self._request(conversation))
         assert conversation.messages == before
 
-    async def test_a_rollout_is_played(self, registry: Registry, client: ModelClient) -> None:
+    async def test_a_rollout_runs(self, registry: Registry, client: ModelClient) -> None:
         """It runs to its end with the model's replies, without failures."""
         spec = self._rollout(registry)
         async with Runtime(registry) as runtime:

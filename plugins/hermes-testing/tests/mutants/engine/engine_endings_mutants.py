@@ -28,15 +28,15 @@ class TestClosesOnlyWhatIsOpen(Leaky):
 
 
 class TestRefusesNothing(Broken):
-    caught_by = frozenset({"test_a_task_that_cannot_be_played_there_stops_no_other"})
+    caught_by = frozenset({"test_a_task_that_cannot_run_there_stops_no_other"})
 
 
 class TestRefusesAll(Broken):
-    caught_by = frozenset({"test_a_task_that_cannot_be_played_there_stops_no_other"})
+    caught_by = frozenset({"test_a_task_that_cannot_run_there_stops_no_other"})
 
 
 class TestRefusesSetUps(Broken):
-    caught_by = frozenset({"test_tasks_that_can_be_played_are_refused_by_nobody"})
+    caught_by = frozenset({"test_tasks_that_can_run_are_not_refused"})
 
 
 class TestOneFailureEndsAll(Broken):
@@ -63,7 +63,7 @@ class TestCancelsLater(Leaky):
 
 class TestClosesLater(Leaky):
     caught_by = frozenset(
-        {"test_a_cancelled_rollout_ends_alone", "test_a_cancelled_run_has_ended_every_rollout_where_it_was_played"}
+        {"test_a_cancelled_rollout_ends_alone", "test_a_cancelled_run_has_ended_every_rollout_where_it_ran"}
     )
 
 
@@ -76,4 +76,4 @@ class TestKeepsPlaces(Broken):
 
 
 class TestClosesNothing(Leaky):
-    caught_by = frozenset({"test_closing_ends_what_is_still_played"})
+    caught_by = frozenset({"test_closing_ends_rollouts_that_still_run"})

@@ -10,7 +10,7 @@ class TestTellsNothing(Broken):
         {
             "test_a_failed_attempt_is_finished_for_plugins_too",
             "test_events_come_on_the_run_s_own_thread",
-            "test_events_come_while_a_rollout_is_played",
+            "test_events_come_while_a_rollout_runs",
             "test_events_say_what_is_recorded",
             "test_every_event_reaches_the_run_s_plugins_once_and_in_order",
         }
@@ -21,7 +21,7 @@ class TestTellsTwice(Broken):
     caught_by = frozenset(
         {
             "test_a_failed_attempt_is_finished_for_plugins_too",
-            "test_events_come_while_a_rollout_is_played",
+            "test_events_come_while_a_rollout_runs",
             "test_events_say_what_is_recorded",
             "test_every_event_reaches_the_run_s_plugins_once_and_in_order",
         }
@@ -29,12 +29,12 @@ class TestTellsTwice(Broken):
 
 
 class TestTellsAtTheEnd(Broken):
-    caught_by = frozenset({"test_events_come_while_a_rollout_is_played"})
+    caught_by = frozenset({"test_events_come_while_a_rollout_runs"})
 
 
 class TestTellsBackwards(Broken):
     caught_by = frozenset(
-        {"test_events_come_while_a_rollout_is_played", "test_every_event_reaches_the_run_s_plugins_once_and_in_order"}
+        {"test_events_come_while_a_rollout_runs", "test_every_event_reaches_the_run_s_plugins_once_and_in_order"}
     )
 
 

@@ -12,10 +12,10 @@ class TestPassing(Broken):
 class TestRunsTwice(Broken):
     caught_by = frozenset(
         {
-            "test_a_rollout_is_played_once",
+            "test_a_rollout_runs_once",
             "test_a_run_that_was_cancelled_is_continued",
             "test_a_run_whose_caller_was_killed_is_continued",
-            "test_an_attempt_that_is_repeated_is_played_anew",
+            "test_an_attempt_that_is_repeated_runs_anew",
             "test_events_say_what_is_recorded",
             "test_every_event_reaches_the_run_s_plugins_once_and_in_order",
             "test_every_turn_is_told_when_the_model_has_answered",
@@ -60,12 +60,12 @@ class TestMixesUp(Broken):
 
 class TestThreeAtATime(Leaky):
     caught_by = frozenset(
-        {"test_a_cancelled_rollout_gives_its_place_back", "test_as_many_play_at_a_time_as_were_asked_for"}
+        {"test_a_cancelled_rollout_gives_its_place_back", "test_as_many_run_at_a_time_as_were_asked_for"}
     )
 
 
 class TestSmallCapacity(Leaky):
-    caught_by = frozenset({"test_as_many_play_at_a_time_as_were_asked_for"})
+    caught_by = frozenset({"test_as_many_run_at_a_time_as_were_asked_for"})
 
 
 class TestFractionalCapacity(Broken):
@@ -74,7 +74,7 @@ class TestFractionalCapacity(Broken):
 
 class TestRemembersOutcomes(Broken):
     caught_by = frozenset(
-        {"test_a_failed_attempt_is_finished_for_plugins_too", "test_an_attempt_that_is_repeated_is_played_anew"}
+        {"test_a_failed_attempt_is_finished_for_plugins_too", "test_an_attempt_that_is_repeated_runs_anew"}
     )
 
 
@@ -87,4 +87,4 @@ class TestNamesNoNodes(Broken):
 
 
 class TestOnePerProcess(Broken):
-    caught_by = frozenset({"test_two_engines_play_side_by_side"})
+    caught_by = frozenset({"test_two_engines_run_side_by_side"})

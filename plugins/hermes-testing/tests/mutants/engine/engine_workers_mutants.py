@@ -41,7 +41,7 @@ class TestNoticesNothing(BrokenWorkers):
 
 
 class TestKeepsRunning(BrokenWorkers):
-    caught_by = frozenset({"test_what_a_killed_caller_had_played_ends"})
+    caught_by = frozenset({"test_the_rollouts_of_a_killed_caller_end"})
 
 
 class TestFirstWorkerOnly(BrokenWorkers):

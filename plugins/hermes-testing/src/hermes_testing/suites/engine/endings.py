@@ -40,7 +40,7 @@ class Endings(EngineBase):
     """No process is left, and no record is lost."""
 
     @needs("visible_processes")
-    async def test_a_cancelled_run_has_ended_every_rollout_where_it_was_played(self, bench: Bench) -> None:
+    async def test_a_cancelled_run_has_ended_every_rollout_where_it_ran(self, bench: Bench) -> None:
         """All have ended when the run returns, not later."""
         token = sleep_token()
         items = [sleeping(name, token) for name in _NAMES]
@@ -116,7 +116,7 @@ class Endings(EngineBase):
         assert bench.server.asked["t0", 0] == 1
 
     @needs("visible_processes")
-    async def test_what_a_killed_caller_had_played_ends(self, bench: Bench) -> None:
+    async def test_the_rollouts_of_a_killed_caller_end(self, bench: Bench) -> None:
         """Nobody would read its result."""
         token = sleep_token()
         bench.tasks([sleeping(f"t{number}", token) for number in range(2)])
@@ -126,7 +126,7 @@ class Endings(EngineBase):
             assert await bench.eventually(lambda: processes_here(token) == [])
 
     @needs("visible_processes")
-    async def test_closing_ends_what_is_still_played(self, bench: Bench) -> None:
+    async def test_closing_ends_rollouts_that_still_run(self, bench: Bench) -> None:
         """A closed engine has nothing running anywhere."""
         token = sleep_token()
         bench.tasks([sleeping("t", token)])

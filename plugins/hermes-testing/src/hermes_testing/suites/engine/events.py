@@ -40,7 +40,7 @@ class Events(EngineBase):
             key: line[key] for key in ("stop_reason", "turns", "reward_parts", "final_response")
         }
 
-    async def test_events_come_while_a_rollout_is_played(self, bench: Bench) -> None:
+    async def test_events_come_while_a_rollout_runs(self, bench: Bench) -> None:
         """Observers see events as they happen, not afterwards."""
         seen = bench.watch()
         async with in_the_background(bench.run(script("t", _CALL, say("answer", hold=True)))) as running:

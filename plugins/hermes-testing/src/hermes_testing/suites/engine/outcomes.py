@@ -81,7 +81,7 @@ class Outcomes(EngineBase):
         assert found == {(item["id"], index): 1 for item in varied_tasks() for index in range(3)}
         assert len({line["rollout_id"] for line in bench.lines()}) == len(found)
 
-    async def test_a_rollout_is_played_once(self, bench: Bench) -> None:
+    async def test_a_rollout_runs_once(self, bench: Bench) -> None:
         """Each turn of each rollout is sampled once, because sampling costs money."""
         await bench.run(*varied_tasks(), group_size=2)
         turns = {"plain": 1, "odd": 2, "long": 2, "wrong": 3, "endless": 3}
@@ -127,7 +127,7 @@ class Outcomes(EngineBase):
             name: f"answer of {name}" for name in names
         }
 
-    async def test_as_many_play_at_a_time_as_were_asked_for(self, bench: Bench) -> None:
+    async def test_as_many_run_at_a_time_as_were_asked_for(self, bench: Bench) -> None:
         """Not fewer if the engine has capacity, and not more than the run allows."""
         items = [script(f"t{number}", say("answer", hold=True)) for number in range(self.at_once + 3)]
         async with in_the_background(bench.run(*items)) as running:
@@ -136,7 +136,7 @@ class Outcomes(EngineBase):
             await running
         assert bench.server.most == self.at_once
 
-    async def test_a_smaller_run_plays_no_more_than_it_allows(self, bench: Bench) -> None:
+    async def test_a_smaller_run_starts_no_more_than_it_allows(self, bench: Bench) -> None:
         """`max_concurrent` holds for any number of workers."""
         items = [script(f"t{number}", say("answer", hold=True)) for number in range(4)]
         async with in_the_background(bench.run(*items, max_concurrent=1)) as running:
@@ -153,7 +153,7 @@ class Outcomes(EngineBase):
             capacity = engine.capacity
         assert capacity is None or (type(capacity) is int and capacity >= 1)
 
-    async def test_an_attempt_that_is_repeated_is_played_anew(self, bench: Bench) -> None:
+    async def test_an_attempt_that_is_repeated_runs_anew(self, bench: Bench) -> None:
         """The run's policy decides, and both attempts are recorded under one id."""
         await bench.run(script("t", say("answer", status=503, times=1)))
         ((first,), (last,)) = bench.lines(name="attempts.jsonl"), bench.lines()
@@ -172,7 +172,7 @@ class Outcomes(EngineBase):
         for worker in engine.get("workers", ()):
             assert worker["node"]
 
-    async def test_two_engines_play_side_by_side(self, bench: Bench) -> None:
+    async def test_two_engines_run_side_by_side(self, bench: Bench) -> None:
         """In one process, each for its own run; an engine has no process-global state."""
         bench.tasks(script(name, say("answer", hold=True)) for name in ("a", "b"))
         one, two = bench.specs()

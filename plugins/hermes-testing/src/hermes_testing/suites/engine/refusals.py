@@ -51,7 +51,7 @@ class Refusals(EngineBase):
             await bench.run(script("t", say("answer")), terminal_backend="conformance_none")
         assert bench.lines() == []
 
-    async def test_a_task_that_cannot_be_played_there_stops_no_other(self, bench: Bench) -> None:
+    async def test_a_task_that_cannot_run_there_stops_no_other(self, bench: Bench) -> None:
         """It is named with the reason before the first rollout, and skipped."""
         items = [script("good", say("answer")), script("bad", say("answer"), sandbox={"image": "no-such.tar"})]
         result = await bench.run(*items)
@@ -59,7 +59,7 @@ class Refusals(EngineBase):
         assert [(problem.task_id, bool(problem.message)) for problem in result.problems] == [("bad", True)]
         assert result.clean is False
 
-    async def test_tasks_that_can_be_played_are_refused_by_nobody(self, bench: Bench) -> None:
+    async def test_tasks_that_can_run_are_not_refused(self, bench: Bench) -> None:
         """Including those with files, commands and sandbox fields."""
         fields = {"files": {"a.txt": "a"}, "setup": ["test -f a.txt"], "sandbox": {"env": {"A": "1"}}}
         result = await bench.run(script("t", say("answer"), **fields))
