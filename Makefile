@@ -47,10 +47,10 @@ help:
 	@echo "make bench-capacity measure what idle sandboxes of each kind hold; writes docs/capacity.md"
 	@echo "make bench-pool     measure slot pools"
 	@echo "make bench-cluster  measure Slurm, Nomad and Ray beside the local session, and runs on 1 to 4 hosts"
-	@echo "make soak           play 1,000 rollouts on each backend while sandboxes and the caller are killed"
-	@echo "make fuzz           play 1,000,000 spoilt messages against every tool-call parser; ten minutes (FUZZ_ARGS=...)"
-	@echo "make attack         play the shipped attacks on every level of isolation that this machine offers (ATTACK_ARGS=...)"
-	@echo "make engine         play runs against a real vLLM on this machine's processors (AVX-512); installs it in $(ENGINE)"
+	@echo "make soak           run 1,000 rollouts on each backend while sandboxes and the caller are killed"
+	@echo "make fuzz           give 1,000,000 spoilt messages to every tool-call parser; ten minutes (FUZZ_ARGS=...)"
+	@echo "make attack         run the shipped attacks on every level of isolation that this machine offers (ATTACK_ARGS=...)"
+	@echo "make engine         test runs against a real vLLM on this machine's processors (AVX-512); installs it in $(ENGINE)"
 	@echo "make tiny-rl        teach and train a small transformer through Atropos, three seeds; writes runs/tiny_rl"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
 	@echo "make env            only set up $(VENV)"
@@ -135,7 +135,7 @@ bench-parsers:
 	$(BIN)/python -m benchmarks.parsers.behaviours --write $(if $(PEERS),--peers-python $(PEERS))
 	$(BIN)/python -m benchmarks.parsers.readme_tables
 
-# PEERS: a Python that has the peers; without it only those that the development environment has are played.
+# PEERS: a Python that has the peers; without it only those that the development environment has are measured.
 bench-tokens:
 	@$(setup) dev
 	-$(BIN)/python -m benchmarks.tokens.framework_cost --write
@@ -164,7 +164,7 @@ soak:
 	@$(setup) dev
 	$(BIN)/python -m benchmarks.sandboxes.soak --write
 
-# Other texts each time: it prints the seed that plays them again. FUZZ_ARGS="--seed 7 --only hermes lfm2" chooses.
+# Other texts each time: it prints the seed that repeats them. FUZZ_ARGS="--seed 7 --only hermes lfm2" chooses.
 fuzz:
 	@$(setup) dev
 	$(BIN)/python scripts/fuzz_parsers.py --texts 1000000 $(FUZZ_ARGS)
@@ -180,7 +180,7 @@ engine:
 	$(BIN)/python scripts/setup_engine.py $(ENGINE)
 	HERMES_TEST_ENGINE=$(abspath $(ENGINE)) $(pytest) -n 0 --timeout 900 tests/engine $(PYTEST_ARGS)
 
-# The framework of its model is installed for it alone. TINY_RL_ARGS="--seeds 1" plays one seed.
+# The framework of its model is installed for it alone. TINY_RL_ARGS="--seeds 1" runs one seed.
 tiny-rl:
 	@$(setup) dev --also examples/tiny_rl/requirements.txt
 	PYTHONPATH=examples $(BIN)/python -m tiny_rl.run $(TINY_RL_ARGS)

@@ -164,7 +164,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _note_of(item: pytest.Item) -> Path | None:
-    """Return the file that is there while a worker of xdist plays a test.
+    """Return the file that is there while a worker of xdist runs a test.
 
     A test that hangs ends its worker, and of a group that was handed out whole xdist hands out all that was not over to
     the next worker, the test that hung with it.
@@ -194,7 +194,7 @@ def _collect_garbage(generation: int) -> list[str]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked `component(name)` where that component does not really work, with what was seen."""
     if item.stash.get(_ENDED_ITS_WORKER, False):
-        pytest.fail("a worker ended in this test, which is not played again", pytrace=False)
+        pytest.fail("a worker ended in this test, which is not repeated", pytrace=False)
     for marker in item.iter_markers("component"):
         for name in marker.args:
             reason = _reason(item.config, name)

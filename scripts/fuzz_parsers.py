@@ -1,4 +1,4 @@
-"""Play spoilt messages against every parser of hermes-parsers: nothing may raise, and no promise may be broken.
+"""Give spoilt messages to every parser of hermes-parsers: nothing may raise, and no promise may be broken.
 
 Messages are written by the parsers themselves and then spoilt, by characters and by tokens: marks shuffled, repeated,
 dropped and cut, names left out. A share of the texts is also streamed, in random pieces, and must mean the same.
@@ -120,7 +120,7 @@ def _messages(parser: ToolCallParser) -> Iterator[str]:
 
 
 def run_texts(texts: int, seed: int, *, streamed: float, some: Sequence[Target]) -> tuple[Counter[str], list[Failure]]:
-    """Play so many texts over the targets in turn; return how many each got, and what failed."""
+    """Give so many texts to the targets in turn; return how many each got, and what failed."""
     chance = random.Random(seed)
     modes: tuple[ParseMode, ...] = ("strict", "lenient")
     tools: list[Sequence[Mapping[str, Any]] | None] = [
@@ -150,12 +150,12 @@ def run_texts(texts: int, seed: int, *, streamed: float, some: Sequence[Target])
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play, and print the seed and the counts; 1 if anything failed."""
+    """Run, and print the seed and the counts; 1 if anything failed."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--texts", type=int, default=1_000_000, help="how many texts over all parsers together")
-    options.add_argument("--seed", type=int, default=None, help="play a run again; a new one by default")
+    options.add_argument("--seed", type=int, default=None, help="repeat a run; a new seed by default")
     options.add_argument("--streamed", type=float, default=0.1, help="the share of texts that are streamed as well")
-    options.add_argument("--only", nargs="*", default=(), help="play these parsers alone")
+    options.add_argument("--only", nargs="*", default=(), help="test these parsers alone")
     given = options.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)

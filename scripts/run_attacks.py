@@ -1,4 +1,4 @@
-"""Plays the attack tasks on every level of isolation that this machine offers, and counts what they earned.
+"""Runs the attack tasks on every level of isolation that this machine offers, and counts what they earned.
 
 Prints a line for each level and judge: attacks tried, scored lowest, without a reward, succeeded. The
 last two must be 0. What does not work here is named, with the reason: a level, or a task whose programs the image
@@ -32,7 +32,7 @@ LEVELS = {
     "container+slot": ("docker", "container+slot"),
     "singularity": ("singularity", "container"),
 }
-"""Backend and isolation of each level that is played."""
+"""Backend and isolation of each level that is tested."""
 PLUGINS = (
     *("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"),
     *("hermes-verifiers", "hermes-backend-docker", "hermes-backend-singularity"),
@@ -81,7 +81,7 @@ async def missing_programs(runtime: Runtime, spec: SandboxSpec, tasks: list[Task
 
 
 async def run_level(registry: Registry, level: str, tasks: list[Task]) -> bool:
-    """Play the tasks on one level and print its lines; tell whether no attack got what it wanted."""
+    """Run the tasks on one level and print its lines; tell whether no attack got what it wanted."""
     judges: dict[str, Counter[str]] = {}
     backend, isolation = LEVELS[level]
     with tempfile.TemporaryDirectory(prefix="hermes-attack-") as name:
@@ -94,7 +94,7 @@ async def run_level(registry: Registry, level: str, tasks: list[Task]) -> bool:
                 for task in tasks:
                     assert task.verifier is not None
                     if lacking := missing & {*task.metadata.get("needs", ())}:
-                        print(f"{level}, {task.id}: not played, the sandbox lacks {', '.join(lacking)}", flush=True)
+                        print(f"{level}, {task.id}: not run, the sandbox lacks {', '.join(lacking)}", flush=True)
                         continue
                     judge = task.verifier.name
                     check = await check_task(task, runtime)
@@ -110,7 +110,7 @@ async def run_level(registry: Registry, level: str, tasks: list[Task]) -> bool:
 
 
 def main() -> int:
-    """Play what the command line names; everything where it names nothing."""
+    """Run what the command line names; everything where it names nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--level", action="append", choices=[*LEVELS], help="only this level; may be repeated")
     parser.add_argument("--task", default="", help="only tasks whose id contains this text")

@@ -1,6 +1,6 @@
 """Name the tests that failed in the last run, if they are few enough to be run once more by themselves.
 
-A machine that plays many tests at once can hold one of them up for longer than it waits. What passes alone is
+A machine that runs many tests at once can hold one of them up for longer than it waits. What passes alone is
 unsteady: it does not fail a run, and the run names it, since it is to be mended all the same.
 """
 

@@ -1,4 +1,4 @@
-"""Install vLLM for the CPU into a folder that is kept between runs: what `make engine` plays against.
+"""Install vLLM for the CPU into a folder that is kept between runs: what `make engine` tests against.
 
 Some 3.5 GB, four minutes; a second call does nothing, one after an interrupted call goes on. An environment that has
 the same version can be used instead: make `venv` in the folder a link to it.

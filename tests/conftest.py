@@ -15,7 +15,7 @@ collect_ignore = ["engine"]
 SUPPORT = Path(__file__).parent / "support"
 # What several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(SUPPORT))
-# The servers of token ids play for what crosses packages as well.
+# Tests that cross packages use the servers of token ids as well.
 sys.path.insert(1, str(ROOT / "plugins" / "hermes-tokens" / "tests" / "support"))
 
 

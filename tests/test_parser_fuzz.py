@@ -1,4 +1,4 @@
-"""Spoilt messages against all parsers, the same in every run; `make fuzz` plays fifty times as many, always others."""
+"""Spoilt messages against all parsers, the same in every run; `make fuzz` tries fifty times as many, always others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = 20261126
 def test_thousands_of_spoilt_messages_raise_nothing_and_break_no_promise():
     some = fuzz_parsers.targets()
     counts, failures = fuzz_parsers.run_texts(TEXTS, SEED, streamed=0.1, some=some)
-    assert failures[:5] == [], f"scripts/fuzz_parsers.py --texts {TEXTS} --seed {SEED} plays it again"
+    assert failures[:5] == [], f"scripts/fuzz_parsers.py --texts {TEXTS} --seed {SEED} repeats it"
     assert counts.total() == TEXTS
     assert min(counts.values()) >= TEXTS // len(some)
 

@@ -2,7 +2,7 @@
 
 A host is a node of a Slurm on this machine, with one agent and a budget of slots. What a rollout waits for is the model
 and, when all slots are taken, a slot; so twice the hosts should do twice the rollouts, as long as the one machine that
-plays all the hosts, the model and the caller is not itself what runs out.
+runs all the hosts, the model and the caller is not itself what runs out.
 """
 
 from __future__ import annotations

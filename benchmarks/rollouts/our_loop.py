@@ -45,7 +45,7 @@ class Silent:
 
 
 def specs(registry: Registry, rollouts: int, turns: int) -> list[RolloutSpec]:
-    """Build the rollouts to play."""
+    """Build the rollouts to run."""
     task = Task(id="noop", messages=({"role": "user", "content": PROMPT},))
     group = GroupPlan(group_id="g", task=task, tools=select_tools(registry, enabled_toolsets=["noop"]))
     limits = RolloutLimits(max_agent_turns=turns + 1)
@@ -53,7 +53,7 @@ def specs(registry: Registry, rollouts: int, turns: int) -> list[RolloutSpec]:
 
 
 async def run_rollouts(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict[str, Any]:
-    """Play them and measure CPU seconds of this process, wall time and peak memory."""
+    """Run them and measure CPU seconds of this process, wall time and peak memory."""
     registry = load_plugins(
         PluginSettings(
             allow=(

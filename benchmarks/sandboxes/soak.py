@@ -1,6 +1,6 @@
 """Soak test: 1,000 rollouts while sandboxes, agents, containers and the caller are killed.
 
-`python -m benchmarks.sandboxes.soak` plays the run of `hermes-core run` with the embedded model `oracle` on sandboxes
+`python -m benchmarks.sandboxes.soak` does the run of `hermes-core run` with the embedded model `oracle` on sandboxes
 of one kind and kills something every fraction of a second, chosen by a seeded draw; a killed caller is started again
 with the same command, which continues its run. It prints JSON and exits 1 unless every rollout has exactly one outcome,
 each outcome is a full reward or names an infrastructure failure, and nothing is left after `hermes-core sandboxes gc`.

@@ -109,7 +109,7 @@ class Loop:
 
 
 async def measure(loop: Loop, rollouts: int, concurrency: int) -> dict[str, Any]:
-    """Play the rollouts after a round that opens the connections."""
+    """Run the rollouts after a round that opens the connections."""
     slots = asyncio.Semaphore(concurrency)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 

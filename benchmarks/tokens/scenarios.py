@@ -54,7 +54,7 @@ Result = dict[str, Any]
 
 
 async def ours(job: Job) -> Result:
-    """Play a case through a token session over HTTP; the exchanges come from the server's log."""
+    """Run a case through a token session over HTTP; the exchanges come from the server's log."""
     if str(SUPPORT) not in sys.path:
         sys.path.insert(0, str(SUPPORT))
     tests = importlib.import_module("token_server")
@@ -155,14 +155,14 @@ def scores(jobs: Sequence[Job], result: Mapping[str, Result]) -> dict[str, Any]:
 
 
 def measure_ours() -> dict[str, Any]:
-    """Play every case on our side."""
+    """Run every case on our side."""
     with tempfile.TemporaryDirectory() as folder:
         jobs = conversations.jobs(Path(folder))
         return scores(jobs, {job["name"]: asyncio.run(ours(job)) for job in jobs})
 
 
 def measure(peers_python: str) -> dict[str, Any]:
-    """Play every case on every side."""
+    """Run every case on every side."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         jobs = conversations.jobs(place)

@@ -14,7 +14,7 @@ Job = dict[str, Any]
 
 
 def run_job(job: Job) -> dict[str, Any]:
-    """Play a case; the exchanges are those of the server's log."""
+    """Run a case; the exchanges are those of the server's log."""
     return {"exchanges": asyncio.run(_exchanges(job))}
 
 

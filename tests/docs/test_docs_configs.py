@@ -1,4 +1,4 @@
-"""Every config in docs/ is valid, and those whose engine can be started here are played."""
+"""Every config in docs/ is valid, and those whose engine can be started here are run."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ BASICS = (
     "test_it_loads or every_target or declarations_are_data or solved_task or answers_with_text or failures_are "
     "or reply_is_a_turn or contract_s_method or entry_point_resolves or provenance_says_what or streams_are_kept"
 )
-"""Some tests of each suite, by words of their names; all of them are played by the deep tier."""
+"""Some tests of each suite, by words of their names; the deep tier runs all of them."""
 
 
 def files(name):

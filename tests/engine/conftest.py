@@ -1,4 +1,4 @@
-"""Tests against a real vLLM on this machine's processors: `make engine` alone plays them."""
+"""Tests against a real vLLM on this machine's processors: `make engine` alone runs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm_engine import Engine  # noqa: E402 - the same
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Play the tests of one family after each other, those of the usual one first: each change costs a start."""
+    """Run the tests of one family after each other, those of the usual one first: each change costs a start."""
     mine = [item for item in items if item.path.is_relative_to(HERE)]
     places = [place for place, item in enumerate(items) if item in mine]
     order = list(FAMILIES)

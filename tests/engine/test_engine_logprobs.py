@@ -41,7 +41,7 @@ async def test_the_logprob_of_each_sampled_token_is_that_of_its_own_place(engine
 
 
 async def _talk(model: TokenModel, rollout: str):
-    """Play three turns, of which the model writes any tokens there are, and return the samples."""
+    """Run three turns, of which the model writes any tokens there are, and return the samples."""
     session = model.session(rollout)
     messages = [{"role": "user", "content": "What is it?"}]
     for _ in range(3):

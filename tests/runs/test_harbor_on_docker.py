@@ -107,7 +107,7 @@ def write_task(folder: Path, toml: str, *, workdir: str = "/app", user: str = "r
 
 @pytest.fixture
 def run_task(hermes, tmp_path):
-    """Play the solutions of task folders with no option but the backend, and what a test adds: `run_task(FOLDER)`."""
+    """Run the solutions of task folders with no option but the backend, and what a test adds: `run_task(FOLDER)`."""
 
     def run(tasks: Path, *more: str, env=None):
         model = () if "--model" in more else ("--model", "oracle", "--mistake-rate", "0")

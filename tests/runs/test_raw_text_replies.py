@@ -26,7 +26,7 @@ def task():
 
 @pytest.fixture
 def run_texts(hermes, tasks, task, rollouts):
-    """Play the task against a server that gives the texts in turn; returns its line and the requests it made."""
+    """Run the task against a server that gives the texts in turn; returns its line and the requests it made."""
 
     def _run_texts(texts, *arguments, engine="other"):
         def answer(count):

@@ -1,4 +1,4 @@
-"""A run against a server that only streams: played like any other, and what is cut is never judged."""
+"""A run against a server that only streams: used like any other, and what is cut is never judged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEXT = [{"content": "do"}, {"content": "ne"}]
 
 @pytest.fixture
 def run_answers(hermes, tasks, small_task, rollouts):
-    """Play the task against a server that streams the answers in turn; returns its line and the requests it made."""
+    """Run the task against a server that streams the answers in turn; returns its line and the requests it made."""
 
     def _run_answers(*answers):
         with server(lambda count: [REFUSAL, *answers][count - 1]) as (url, seen):

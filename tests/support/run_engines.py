@@ -1,4 +1,4 @@
-"""The engines that a run's config can be played on here, each started as its backend's own tests start it.
+"""The engines that a run's config can use here, each started as its backend's own tests start it.
 
 A generator for each backend: it yields the options that lead to its engine, and variables of the caller's environment.
 """

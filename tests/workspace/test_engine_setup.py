@@ -1,4 +1,4 @@
-"""What `make engine` says before it installs anything, and that no other command plays its tests."""
+"""What `make engine` says before it installs anything, and that no other command runs its tests."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ FILES = [path for path in ROOT.glob("**/tests/**/test_*.py") if ".venv" not in p
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_what_the_table_names_is_there(pattern: str):
-    """Its file, and each class and part of a test's name, in the file or in the suites and tasks that it plays."""
+    """Its file, and each class and part of a test's name, in the file or in the suites and tasks that it runs."""
     name, _, rest = pattern.partition("::")
     files = [path for path in FILES if re.fullmatch(name.replace("*", ".*"), path.name)]
     assert files, f"no file is called {name}"

@@ -202,7 +202,7 @@ class SinkSpec(ComponentSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec(ComponentSpec):
-    """A rollout engine: where the rollouts of a run are played."""
+    """A rollout engine: where the rollouts of a run are executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

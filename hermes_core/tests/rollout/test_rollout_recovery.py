@@ -1,4 +1,4 @@
-"""A rollout goes on in a sandbox that it lost: the calls are answered, and nothing is played again."""
+"""A rollout goes on in a sandbox that it lost: the calls are answered, and nothing is repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.component("bwrap")
 
 @pytest.fixture
 def run_calls(registry):
-    """Play some calls of one turn, under which the agent is killed, after a command has written the answer."""
+    """Run some calls of one turn, under which the agent is killed, after a command has written the answer."""
 
     async def run_calls(*lost):
         opened = []

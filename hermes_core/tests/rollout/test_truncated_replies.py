@@ -19,7 +19,7 @@ CUT = '{"path": "a.txt", "content": "once upon'
 
 @pytest.fixture
 async def run_script(registry):
-    """Play a script, whose last reply may come again and again."""
+    """Run a rollout with a script; its last reply can be repeated."""
     async with Runtime(registry) as runtime:
 
         async def _run_script(*replies, **fields):

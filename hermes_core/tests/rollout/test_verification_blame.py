@@ -36,7 +36,7 @@ ANSWER = (TaskFile(path="answer.txt", data=b"no"),)
 
 @pytest.fixture
 def run_steps(registry):
-    """Play commands or calls and have a verifier judge; `opened` gets the sandboxes, of which there are `refuse`."""
+    """Run commands or calls and have a verifier judge; `opened` gets the sandboxes, of which there are `refuse`."""
 
     async def run_steps(verifier, *steps, suspect=False, refuse=None, error=None, options=None, opened=None, **fields):
         ref = Ref(kind="verifier", name=verifier, options=options or {})

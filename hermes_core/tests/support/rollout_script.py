@@ -1,4 +1,4 @@
-"""A model that plays a script, and the spec of a rollout to play it in."""
+"""A model that follows a script, and the spec of a rollout for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def says(text, **fields):
 
 
 class Script:
-    """A model that plays replies in order; an exception in the list is raised."""
+    """A model that gives replies in order; an exception in the list is raised."""
 
     provenance = {"protocol": "script"}  # noqa: RUF012 - never changed
 

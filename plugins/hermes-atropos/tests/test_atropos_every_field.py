@@ -33,9 +33,9 @@ KINDS = {HermesAgentEnvConfig: FieldEnv, AgentEnvConfig: FieldAgentEnv}
 
 @dataclass
 class Changes:
-    """Played with this value instead of `other` (the default where there is none), `look` gives something else.
+    """Run with this value instead of `other` (the default where there is none), `look` gives something else.
 
-    No play ends in an error of the framework, unless that is what is looked at.
+    No run ends in an error of the framework, unless that is what is looked at.
     """
 
     value: Any
@@ -296,7 +296,7 @@ def place(tmp_path_factory):
 
 
 def rows(config, table):
-    """Give the rows of a table as parameters; what an AgentEnv inherits is the same code, and is played in depth."""
+    """Give the rows of a table as parameters; what an AgentEnv inherits is the same code, and runs in the deep tier."""
     for name, listed in table.items():
         marks = [pytest.mark.slow] if config is AgentEnvConfig and listed is BASE.get(name) else []
         for row in listed:

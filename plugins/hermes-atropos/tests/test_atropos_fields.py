@@ -21,7 +21,7 @@ from hermes_testing.watching import TooSoon, with_more_time
 
 
 async def run_group(model=None, kind=PuzzleEnv, **fields):
-    """Play one group; returns it with the model and the environment."""
+    """Run one group; returns it with the model and the environment."""
     env = environment(model or TokenDouble(), kind=kind, **fields)
     await env.setup()
     group, _ = await env.collect_trajectories(await env.get_next_item())

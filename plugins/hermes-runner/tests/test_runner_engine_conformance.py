@@ -13,4 +13,4 @@ class TestPlugin(PluginSuite):
 
 class TestLocal(EngineSuite):
     plugin, component = "hermes_runner.plugin", "local"
-    lacks: ClassVar = {"workers": "rollouts are played in the run's own process"}
+    lacks: ClassVar = {"workers": "rollouts run in the run's own process"}

@@ -105,7 +105,7 @@ SAMPLE = 1 if os.environ.get("HERMES_KIT_MUTANTS") == "all" else 6
 def drawn(kind):
     """Return the tests that are run, as pytest names them."""
     nodes = []
-    # Every broken engine has the whole suite, which plays whole runs.
+    # Every broken engine has the whole suite, which performs whole runs.
     sample = SAMPLE if SAMPLE == 1 or kind in BACKEND_PARTS else 4 * SAMPLE
     for name, mutant in mutants(kind).items():
         # Attacks that a mutant must not run are None in its class.

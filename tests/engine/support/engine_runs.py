@@ -19,7 +19,7 @@ from hermes_tokens.audit.recording_proxy import recording
 
 
 def task(name: str = "words", **fields: Any) -> dict[str, Any]:
-    """Return a task that any model can play, and few solve."""
+    """Return a task that any model can run, and few solve."""
     checks = [{"path": "out.txt", "equals": "never\n"}]
     verifier = {"name": "file_content", "options": {"checks": checks}}
     return {"id": name, "prompt": "Write words into out.txt.", "verifier": verifier, **fields}

@@ -1,7 +1,7 @@
-"""Where rollouts are played: in this process, or by workers elsewhere.
+"""Where rollouts run: in this process, or by workers elsewhere.
 
-The run keeps what exists once: tasks, plan, ledger, resume, policy, sinks and summary. An engine plays the single
-rollout that it is handed, wherever it likes, and returns its outcome.
+The run keeps what exists once: tasks, plan, ledger, resume, policy, sinks and summary. An engine runs one
+rollout, at a place of its choice, and returns its outcome.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class EngineRun:
     """The run to which an engine's rollouts belong.
 
-    `config` is the run's configuration as JSON values. `tasks` are for embedded models, which play from them; a rollout
-    carries its own task. `api_key` is the model server's: an engine passes it on in memory and never writes it.
-    Call `on_turn` with the rollout's id for each reply of the model, on the run's event loop. Events for
-    plugins go to `registry`, on the same loop, whichever process they happened in.
+    `config` is the run's configuration as JSON values. `tasks` are for embedded models, which follow their
+    solutions; a rollout carries its own task. `api_key` is the model server's: an engine passes it on in memory and
+    never writes it. Call `on_turn` with the rollout's id for each reply of the model, on the run's event loop. Events
+    for plugins go to `registry`, on the same loop, whichever process they happened in.
     """
 
     run_id: str
@@ -40,11 +40,11 @@ class EngineRun:
 
 @runtime_checkable
 class RolloutEngine(Protocol):
-    """Plays rollouts. Made once per run, used on its event loop."""
+    """Runs rollouts. Made once per run, used on its event loop."""
 
     @property
     def capacity(self) -> int | None:
-        """How many rollouts it plays at a time, None for no bound; read once, after `open`."""
+        """How many rollouts it runs at a time, None for no bound; read once, after `open`."""
         ...
 
     @property
@@ -60,21 +60,21 @@ class RolloutEngine(Protocol):
         ...
 
     async def open(self, run: EngineRun) -> None:
-        """Prepare to play; raise a `HermesError` that says what to do if the run cannot begin."""
+        """Prepare to run rollouts; raise a `HermesError` that says what to do if the run cannot begin."""
         ...
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
-        """Return, by task id, why a task cannot be played on this engine, such as a sandbox that cannot be made.
+        """Return, by task id, why a task cannot run on this engine, such as a sandbox that cannot be made.
 
-        Called once, before the first rollout. The tasks it names are skipped; the others are played.
+        Called once, before the first rollout. The tasks it names are skipped; the others run.
         """
         ...
 
     async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play one attempt and return its outcome unchanged.
+        """Run one attempt and return its outcome unchanged.
 
         If the worker and its attempt are lost, raise `EngineLostError`; the run's policy decides whether to retry. A
-        fatal error stops the run. When cancelled, end the rollout where it is played before returning.
+        fatal error stops the run. When cancelled, end the rollout where it runs before returning.
         """
         ...
 

@@ -99,7 +99,7 @@ class VerifierTimeoutError(VerifierError):
 class NoVerdictError(VerifierError):
     """A verifier ran without reaching a verdict, because of a bug or because of what it was given to read.
 
-    Where an untouched sandbox of the task can be judged and the rollout's cannot, the rollout is played once more. If
+    Where an untouched sandbox of the task can be judged and the rollout's cannot, the rollout is repeated once. If
     that ends the same way, it gets the lowest score.
     """
 
@@ -142,7 +142,7 @@ class JudgeLostError(BackendError):
 
 
 class EngineLostError(BackendError):
-    """The worker that played a rollout died, or its answer was lost; `place` names the worker."""
+    """The worker that ran a rollout died, or its answer was lost; `place` names the worker."""
 
     def __init__(self, message: str, *, hint: str | None = None, place: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, hint=hint)

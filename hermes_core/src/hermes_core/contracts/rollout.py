@@ -123,7 +123,7 @@ class RolloutOutcome:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     attempt: int = 1
     suspect: bool = False
-    """Whether the model or something else may be why there is no reward: the rollout must be played once more."""
+    """Whether the model or something else may be why there is no reward: the rollout must be repeated once."""
     disposition: str = "score"
     """What the run's policy decided: score, mask or drop."""
     samples: Sequence[TrainingSample] = ()

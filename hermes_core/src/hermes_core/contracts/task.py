@@ -74,9 +74,9 @@ class Precautions:
 class Task:
     """One task, validated. `messages` begins the conversation (the prompt is a user message).
 
-    `setup` commands run before the rollout; one that fails makes the rollout a task error. `solution` is played by the
-    embedded model `oracle` and by `tasks check`; `answer` is the final message that goes with it. `sandbox` overrides
-    fields of the run's `SandboxSpec`, `limits` those of its `RolloutLimits`. `source` says where it was read.
+    `setup` commands run before the rollout; one that fails makes the rollout a task error. `solution` is executed by
+    the embedded model `oracle` and by `tasks check`; `answer` is the final message after it. `sandbox` overrides
+    fields of the run's `SandboxSpec`, `limits` those of its `RolloutLimits`. `source` says where the task was read.
     """
 
     id: str

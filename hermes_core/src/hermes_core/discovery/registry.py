@@ -179,7 +179,7 @@ class Registry:
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:
         """Send the events of `listened` hooks to `fire` from now on, and none to this registry's plugins.
 
-        For a worker that plays rollouts of a run in another process: the plugins of the run observe them.
+        For a worker that runs rollouts of a run in another process: the plugins of the run observe them.
         """
         wanted = frozenset(listened)
         self.fire = lambda hook, event: fire(hook, event) if hook in wanted else None

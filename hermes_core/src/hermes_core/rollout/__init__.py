@@ -1,4 +1,4 @@
-"""Rollouts: their plan, the runtime with everything they share, and the engine that plays one to its outcome."""
+"""Rollouts: their plan, the runtime with everything they share, and the engine that runs one to its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays one rollout, from its sandbox to its outcome."""
+"""Runs one rollout, from its sandbox to its outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hermes_core.rollout.verification.scoring import settle_loss, verify
 from hermes_core.specs import VerifierSpec
 
 Agent = Callable[[Runtime, ModelClient | ModelSession, RolloutContext, RolloutRecord], Awaitable[StopReason]]
-"""Plays the model's part of a rollout and returns why it ended; errors of model and sandbox are raised.
+"""Runs the model's part of a rollout and returns why it ended; errors of model and sandbox are raised.
 
 It calls `record.count_reply` with each reply of the model: turns and tokens are counted by that.
 """
@@ -33,7 +33,7 @@ It calls `record.count_reply` with each reply of the model: turns and tokens are
 async def call_tools(
     runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
 ) -> StopReason:
-    """Play with OpenAI tool calling: the default agent."""
+    """Run with OpenAI tool calling: the default agent."""
     return await AgentLoop(runtime, model, context, record).run()
 
 
@@ -45,7 +45,7 @@ async def run_rollout(
     agent: Agent = call_tools,
     on_turn: Callable[[str], None] = lambda _: None,
 ) -> RolloutOutcome:
-    """Play one rollout and return its one outcome; `on_turn` is called with its id at each reply of the model.
+    """Run one rollout and return its one outcome; `on_turn` is called with its id at each reply of the model.
 
     Failures inside are outcomes too. Only two things are raised: cancellation (after clean-up, and after
     observers got the outcome `cancelled`) and errors that would hit every other rollout as well (`fatal`).
@@ -84,7 +84,7 @@ class _RolloutRun:
         self._task = record.spec.task
 
     async def run(self) -> None:
-        """Play all phases; the sandbox is removed afterwards, however they end."""
+        """Run all phases; the sandbox is removed afterwards, however they end."""
         try:
             async with AsyncExitStack() as stack:
                 await self._phases(stack)

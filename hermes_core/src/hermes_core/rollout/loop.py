@@ -31,7 +31,7 @@ class AgentLoop:
         self._deadline = None if self._limits.time_limit is None else time.monotonic() + self._limits.time_limit
 
     async def run(self) -> StopReason:
-        """Play until a stop reason; the record holds the conversation so far, whatever happens."""
+        """Run until a stop reason; the record holds the conversation so far, whatever happens."""
         try:
             async with asyncio.timeout(self._limits.time_limit) as timer:
                 while self._record.turns < self._limits.max_agent_turns:

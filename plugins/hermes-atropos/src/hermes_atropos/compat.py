@@ -25,7 +25,7 @@ REPLACED: Final[Mapping[str, str]] = {
     "BaseEnv.collect_trajectories": "drops inference_logprobs, loses a group to one failure, leaves orphans running",
     "BaseEnv.handle_send_to_api": "drops what a 4xx answers, and groups whose group_overrides is None",
     "BaseEnv.env_manager": "cancels rollouts in flight when the queue is full or an evaluation starts",
-    "BaseEnv.process_manager": "plays one group at a time; a failing one ends the run; forces use_wandb",
+    "BaseEnv.process_manager": "runs one group at a time; a failing one ends the run; forces use_wandb",
     "ServerManager.managed_server": "takes no tool_call_parser; parses tool calls only where vLLM is installed",
     "ManagedServer": "doubles close tokens, loses turns to a changed history, hides cut turns, makes up logprobs",
     "OpenAIServer": "samples once a second to see whether the server is there; sends a refused request nine times",

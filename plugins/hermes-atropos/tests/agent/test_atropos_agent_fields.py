@@ -370,5 +370,5 @@ async def test_own_instructions_take_the_place_of_the_built_in_ones():
 def test_every_field_of_the_configuration_is_tested_here_or_with_the_base():
     """A field that is new has to be added to the tables above."""
     own = set(AgentEnvConfig.__annotations__)
-    executor = {"tool_executor_url", "tool_executor_token"}  # played by hermes-tool-services, which has one
+    executor = {"tool_executor_url", "tool_executor_token"}  # tested by hermes-tool-services, which has one
     assert own - set(HERMES_AGENT) == {"agent_tool_metadata", "tool_call_parser", *executor}

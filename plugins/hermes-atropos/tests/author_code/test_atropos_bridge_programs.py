@@ -110,7 +110,7 @@ def test_a_reward_comes_to_the_same_in_both_styles(program):
 
 
 async def plainly(program):
-    """Play it without the bridge at all."""
+    """Run it without the bridge at all."""
     context = Context()
     try:
         answer = await run_program(context, program, "awaited")

@@ -43,7 +43,7 @@ def folders(tmp_path_factory):
 
 
 async def asked(folder, protocol="vllm", **fields):
-    """Play one rollout; returns the sampling parameters of its request and the text of the prompt."""
+    """Run one rollout; returns the sampling parameters of its request and the text of the prompt."""
     found = []
 
     def sample(prompt, sampling):

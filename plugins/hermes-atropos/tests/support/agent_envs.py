@@ -1,4 +1,4 @@
-"""An `AgentEnv` in hermes-agent's shape, and ways to play it with a model that needs no server."""
+"""An `AgentEnv` in hermes-agent's shape, and ways to run it with a model that needs no server."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def responses(text):
 
 
 def copying(request):
-    """Play the task of `NotesEnv` as it should be done."""
+    """Solve the task of `NotesEnv`."""
     turn = sum(message["role"] == "assistant" for message in request.conversation.messages)
     if turn == 0:
         return says("<think>Read first.</think>\n" + call_of("terminal", command="cat notes.txt"))
@@ -111,7 +111,7 @@ def script(*texts):
 
 
 async def run_one(answer, *, kind=NotesEnv, model=None, keep=False, **fields):
-    """Play one rollout outside of any group; returns its outcome, the environment and the model."""
+    """Run one rollout outside of any group; returns its outcome, the environment and the model."""
     model = model or ChatDouble(answer)
     env = agent_env(model, kind=kind, **fields)
     try:

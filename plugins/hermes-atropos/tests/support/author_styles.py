@@ -1,4 +1,4 @@
-"""Plays code of an environment's author with a ToolContext, in every style of calling its methods."""
+"""Run code of an environment's author with a ToolContext, in every style of calling its methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small plays of both kinds of environments against servers on the loopback interface, and what can be seen of them."""
+"""Small runs of both kinds of environments against servers on the loopback interface, and what can be seen of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Seen:
 
 
 class Place:
-    """Where plays write, and the tokenizers that they may use."""
+    """Where runs write, and the tokenizers that they may use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ class Place:
         self._runs: dict[str, Seen] = {}
 
     async def once(self, kind, phase, **fields):
-        """Play what many rows are compared with, the first time."""
+        """Return the run that many rows are compared with; it runs at the first call."""
         key = repr((kind, phase, sorted(fields.items())))
         if key not in self._runs:
             self._runs[key] = await run_process(self, kind, phase, **fields)
@@ -90,13 +90,13 @@ class Place:
 
     def new(self):
         self._number += 1
-        made = self.folder / f"play{self._number}"
+        made = self.folder / f"run{self._number}"
         made.mkdir()
         return made
 
 
 class FieldEnv(PuzzleEnv):
-    """Plays what the dataset has, else puzzles."""
+    """Gives what the dataset has, else puzzles."""
 
     reward_needs_sandbox = False
 

@@ -1,4 +1,4 @@
-"""A program that plays one rollout of `NotesEnv` while one module cannot be imported; prints reward and own modules."""
+"""A program that runs one rollout of `NotesEnv` while one module cannot be imported; prints reward and own modules."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ JOINED = Registration(env_id=0, wandb_name="e", starting_step=0, num_steps=9, ch
 
 
 class Api:
-    """Plays what a test gives it for each request; keeps what arrived."""
+    """Answers each request with what a test gives it; keeps what arrived."""
 
     url = "http://api"
 

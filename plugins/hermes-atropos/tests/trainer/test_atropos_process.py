@@ -56,7 +56,7 @@ async def test_earlier_data_is_never_overwritten(tmp_path):
 
 
 async def test_groups_run_at_the_same_time(tmp_path):
-    """Bare atroposlib plays one at a time: peers 4, 13."""
+    """Bare atroposlib runs one at a time: peers 4, 13."""
     everybody, waiting = asyncio.Event(), []
 
     async def answer(request):

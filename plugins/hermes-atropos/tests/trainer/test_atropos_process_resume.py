@@ -71,7 +71,7 @@ class Output:
         assert self.tasks() == SCORED
         assert len({line["rollout_id"] for line in ledger}) == len(ledger)
         ends = Counter(line["end"] for line in ledger)
-        # The group that fails is played once more at each start.
+        # The group that fails is repeated at each start.
         assert (ends["sent"], ends["errored"] > 0, ends["errored"] % 6) == (8, True, 0)
         assert set(ends) == {"sent", "errored"}
         assert sorted(sent) == sorted(line["rollout_id"] for line in ledger if line["end"] == "sent")

@@ -118,7 +118,7 @@ async def test_every_sequence_reaches_the_trainer_as_it_was_sampled(trainer, tmp
 
 
 async def test_enough_in_the_queue_for_all_steps_cancels_nothing_that_is_in_flight(trainer):
-    """Atropos takes the queue for the end of the training, and cancels what is still being played."""
+    """Atropos takes the queue for the end of the training, and cancels what still runs."""
     gate, slow = asyncio.Event(), []
 
     async def answer(request):
@@ -191,7 +191,7 @@ async def test_an_evaluation_pauses_admission_and_what_is_in_flight_is_sent(trai
 
     async def answer(request):
         waiting.append(request.conversation.messages[0]["content"])
-        if waiting[-1] != waiting[0]:  # only the first group is played at once
+        if waiting[-1] != waiting[0]:  # only the first group runs at once
             await gate.wait()
         return says("x")
 
@@ -306,7 +306,7 @@ async def test_the_end_of_the_training_is_the_reason_of_what_it_stops(trainer):
 
     async def answer(request):
         seen.append(request.conversation.messages[0]["content"])
-        if seen[-1] != seen[0]:  # only the first group is played at once
+        if seen[-1] != seen[0]:  # only the first group runs at once
             await asyncio.Event().wait()
         return says("x")
 

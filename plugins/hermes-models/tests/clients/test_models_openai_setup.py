@@ -48,7 +48,7 @@ UNLISTED = [
 async def test_a_server_that_lists_no_models_is_used_with_a_warning(
     server, connect, caplog, answer, found, given, name
 ):
-    """`transformers serve` answers 500 or an empty list, and plays well otherwise."""
+    """`transformers serve` answers 500 or an empty list, and works well otherwise."""
     server.models = answer
     server.set_answers(completion())
     client = connect(model_name=given)

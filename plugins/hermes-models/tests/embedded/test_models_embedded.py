@@ -33,7 +33,7 @@ def task(task_id="t", prompt="Do it.", **fields):
 
 
 async def run_rollout(model, messages, *, rollout_id="r", seed=0, system=None):
-    """Play a rollout with tools that answer 'ok'; returns the calls as (name, text) and the answer."""
+    """Run a rollout with tools that answer 'ok'; returns the calls as (name, text) and the answer."""
     talk = Conversation([{"role": "system", "content": system}] if system else [])
     for message in messages:
         talk.append(message)

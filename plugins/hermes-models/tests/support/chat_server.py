@@ -1,4 +1,4 @@
-"""A chat server on the loopback interface that plays the answers a test gives it."""
+"""A chat server on the loopback interface that gives the answers of a test."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def family(name, *, is_complete=False, **options):
 
 
 async def prompts_of(name, **options):
-    """Play two turns, and return what was sent before each, and the report."""
+    """Run two turns, and return what was sent before each, and the report."""
     async with family(name, **options) as rollout:
         await rollout.ask(USER)
         await rollout.ask(USER, CALLED, RESULT)

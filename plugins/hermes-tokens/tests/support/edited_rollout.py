@@ -86,7 +86,7 @@ class Sampler:
 
 
 class EditedRollout:
-    """A session that plays the turns above, each written as the template writes it."""
+    """A session with the turns above, each written as the template writes it."""
 
     def __init__(
         self, tokenizer: ChatTokenizer, *, tells: bool, stops: Sequence[str] = ("<|im_end|>",), **options: Any
@@ -130,7 +130,7 @@ class EditedRollout:
         return text[:place] + stop
 
     async def turns(self, count: int) -> None:
-        """Play turns with what follows each."""
+        """Run turns with what follows each."""
         for answer, following in TURNS[:count]:
             await self.turn(answer)
             self.messages += copy.deepcopy([answer, *following])

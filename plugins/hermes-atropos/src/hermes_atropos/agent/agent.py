@@ -33,7 +33,7 @@ _ENDS: Final = {
 
 
 class AtroposAgent:
-    """An agent that works in text, for any server. One object plays one conversation.
+    """An agent that works in text, for any server. One object runs one conversation.
 
     `server` is an environment's `self.server`, a model client or a model session. `tools` are listed in the prompt;
     `execute_tool` makes the calls (default: the registry). `tokenizer` is accepted for hermes-agent's callers and not

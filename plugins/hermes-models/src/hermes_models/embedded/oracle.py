@@ -1,4 +1,4 @@
-"""The embedded model `oracle`: plays each task's own solution, with a seeded rate of mistakes."""
+"""The embedded model `oracle`: follows each task's own solution, with a seeded rate of mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Known:
 
 
 class OracleModel(EmbeddedModel):
-    """Finds the task by the start of the conversation and plays its solution through real tool calls.
+    """Finds the task by the start of the conversation and follows its solution through real tool calls.
 
     The mistakes of a rollout depend only on `seed`, the request's seed (the rollout id if it is 0) and the task; the
     position is read from the conversation. So the same run always gives the same calls, in one process and over HTTP.
@@ -55,7 +55,7 @@ class OracleModel(EmbeddedModel):
         return {**super().provenance, "mistake_rate": self._mistake_rate, "seed": self._seed}
 
     async def chat(self, request: ModelRequest) -> ModelReply:
-        """Play the next call of this rollout's script."""
+        """Make the next call of this rollout's script."""
         if self._latency:
             await asyncio.sleep(self._latency)
         messages = request.conversation.messages

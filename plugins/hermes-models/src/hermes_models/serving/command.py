@@ -23,7 +23,7 @@ class ServeModelCommand:
         """Declare the arguments."""
         parser.description = "Serve an embedded model as an OpenAI-compatible HTTP server, until interrupted."
         parser.add_argument("model", choices=("oracle", "nop"), help="which model; it is also its name in requests")
-        parser.add_argument("--tasks", metavar="FILE", help="the task file whose solutions `oracle` plays")
+        parser.add_argument("--tasks", metavar="FILE", help="the task file whose solutions `oracle` follows")
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
         parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
         parser.add_argument(

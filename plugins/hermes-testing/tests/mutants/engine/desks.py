@@ -110,7 +110,7 @@ def rebuilt(description):
 
 
 class Desks:
-    """Each rollout goes to the worker that plays the fewest."""
+    """Each rollout goes to the worker that runs the fewest."""
 
     Options = Options
     desk_class = Desk

@@ -108,7 +108,7 @@ class ForgetsTheKey(Passing):
 class WritesTheKey(Passing):
     async def run_rollout(self, rollout):
         outcome = await self.inner.run_rollout(rollout)
-        return dataclasses.replace(outcome, reward_detail=f"played with {self.run.api_key}")
+        return dataclasses.replace(outcome, reward_detail=f"run with {self.run.api_key}")
 
 
 class CancelsLater(Passing):

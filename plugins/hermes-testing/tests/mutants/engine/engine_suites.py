@@ -10,7 +10,7 @@ from impatience import Impatient
 
 from hermes_testing import EngineSuite
 
-_IN_PROCESS = {"workers": "rollouts are played in the run's own process"}
+_IN_PROCESS = {"workers": "rollouts run in the run's own process"}
 
 
 class Broken(Impatient, EngineSuite):
