@@ -1,4 +1,4 @@
-"""What a model reads of a command's output."""
+"""The output of a command as the model reads it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_the_sandbox_did_not_keep_is_counted_apart() -> None:
     assert "[OUTPUT TRUNCATED - 100 of 200 characters omitted here, besides 7 bytes" in read(
         text, 100, truncated=True, omitted_bytes=7
     )
-    # Without the sandbox's word it is what the command printed.
+    # Unless the sandbox reports omitted bytes, the line is what the command printed.
     assert f"of {200 + len(gap)} characters omitted here]" in read(text, 100)
 
 
@@ -82,7 +82,7 @@ def limited(pids: object) -> Any:
         "no more background processes can be started: Resource temporarily unavailable",
     ],
 )
-def test_what_could_not_start_a_process_is_told_the_sandboxs_limit(output: str) -> None:
+def test_a_failed_process_start_gets_a_note_with_the_sandboxs_limit(output: str) -> None:
     note = process_limit_note(f"before\n{output}\nafter", limited("1024, by cgroup v1"))
     assert note is not None
     assert "could not be started; this sandbox's limit on them is 1024, by cgroup v1." in note
@@ -119,7 +119,7 @@ def test_output_that_is_made_to_be_slow_is_read_once() -> None:
 
 @pytest.mark.parametrize("text", ["ab\n" * 400_000, "eagain" + "ab\n" * 400_000, "ab eagain\n" * 150_000])
 def test_output_of_many_lines_is_not_taken_apart(text: str) -> None:
-    """A list of them is twenty times the text, and keeps every other rollout waiting."""
+    """A list of the lines would take twenty times the memory of the text, and delay all other rollouts."""
     tracemalloc.start()
     try:
         assert process_limit_note(text, limited("9")) is None

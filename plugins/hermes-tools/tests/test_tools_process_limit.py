@@ -1,4 +1,4 @@
-"""What the terminal tools answer where the sandbox's limit on processes kept one from starting."""
+"""The answers of the terminal tools when the sandbox's process limit prevents a process from starting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes_tools.terminal import TerminalTool
 BOUND = "1024, by cgroup v1"
 REFUSED = "bash: fork: retry: Resource temporarily unavailable\n"
 CROWD = "sh -c 'i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); done'"
-"""60 processes that end by themselves, or as many as there is room for: then dash ends, and bash waits for room."""
+"""Starts 60 processes that end by themselves, or fewer at the limit: there dash ends, and bash waits and retries."""
 
 
 async def answer(result, **provenance):
@@ -43,7 +43,7 @@ async def test_a_command_that_prints_such_words_and_ends_well_is_told_nothing():
     assert "note" not in await answer(ExecResult(exit_code=0, output=REFUSED), limits={"pids": BOUND})
 
 
-@pytest.mark.parametrize("provenance", [{}, {"limits": {}}, {"limits": {"pids": "none: nobody limits them"}}])
+@pytest.mark.parametrize("provenance", [{}, {"limits": {}}, {"limits": {"pids": "none: no limit is set"}}])
 async def test_a_sandbox_without_a_limit_is_told_nothing(provenance):
     assert "note" not in await answer(ExecResult(exit_code=254, output=REFUSED), **provenance)
 
@@ -83,7 +83,7 @@ async def small():
     try:
         async with sandbox(pids=24) as opened:
             bound = opened.provenance["limits"]["pids"]
-            # By its user's number it would be one that everything else of this user can use up.
+            # A limit per user would also count all other processes of this user.
             if "cgroup" not in bound:
                 pytest.skip(f"no control group bounds its processes: {bound}")
             yield opened
@@ -93,9 +93,9 @@ async def small():
 
 async def test_a_real_limit_is_met_and_named(small):
     async def attempt(seconds):
-        limit = min(10, math.ceil(seconds))  # after some 15 s bash waits no longer for room
+        limit = min(10, math.ceil(seconds))  # after some 15 s bash stops retrying
         found = await model.terminal("for i in {1..60}; do sleep 60 & done", timeout=limit)
-        # The kernel's refusal, as bash says it; what the tool adds to that is judged.
+        # bash's message for the kernel's error. The test is about the note that the tool adds.
         TooSoon.unless("Resource temporarily unavailable" in found["output"], "the limit on processes was not met")
         assert found["error"] == f"Command timed out after {limit} seconds"
         assert f"this sandbox's limit on them is {small.provenance['limits']['pids']}." in found["note"]

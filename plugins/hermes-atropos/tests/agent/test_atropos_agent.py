@@ -161,8 +161,8 @@ async def test_a_tool_that_returns_something_else_is_an_error_of_its_author():
     tools = ToolRegistry()
     tools.register(Odd())
     result = await AtroposAgent(ChatDouble(script(call_of("double", n=3), "6")), tools).run("x")
-    assert "tool 'double' returned int, a ToolResult" in result.error
-    with pytest.raises(ConfigError, match="returned int"):
+    assert "tool 'double': expected a ToolResult" in result.error
+    with pytest.raises(ConfigError, match="got int"):
         await tools.execute(type(result.steps[0].tool_calls[0])("double", {"n": 1}))
 
 

@@ -1,6 +1,6 @@
 """The built-in tools of hermes-core: terminal, background processes, files, search, patch, todo.
 
-`hermes_tools.agent_tools` has tools in hermes-agent's own terms, for environments that write theirs.
+`hermes_tools.agent_tools` offers hermes-agent's tool classes, for environments that define their own tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The nine tools that this package declares. Light: no implementation is imported here."""
+"""Declares the nine tools of this package, without importing their implementations."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _TERMINAL: Final = ToolSpec(
     toolset="terminal",
     description=(
         "Run a bash command. The session is kept between calls: the current directory, exported variables and "
-        "functions survive. The answer holds output (stdout and stderr together), exit_code and error. A command that "
-        "takes longer than its timeout is stopped and answered with exit code 124; the session goes on. There is no "
-        "terminal attached: use non-interactive flags. To read, change or search files prefer read_file, patch, "
-        "write_file and search_files. A server, a long build or an interactive program: set background to true, "
-        "which answers a session_id at once, and go on with the tool process."
+        "functions survive. The answer has output (stdout and stderr together), exit_code and error. A command that "
+        "takes longer than its timeout is stopped with exit code 124; the session continues. There is no "
+        "terminal attached: use non-interactive flags. To read, change or search files, prefer read_file, patch, "
+        "write_file and search_files. For a server, a long build or an interactive program, set background to true: "
+        "it returns a session_id at once, for the tool process."
     ),
     parameters=_object(
         ("command",),
@@ -58,53 +58,54 @@ _TERMINAL: Final = ToolSpec(
         timeout=_integer("Seconds the command may take, at most 600. Leave it out for the default.", minimum=1),
         workdir=_text("Directory to run this one command in; the session's own directory stays.", minLength=1),
         background=_flag(
-            "Start the command and answer its session_id at once, without waiting. It begins in the session's present "
-            "directory with its variables and functions, and changes nothing there."
+            "Start the command and return its session_id at once, without waiting. It starts in the session's current "
+            "directory with its variables and functions, and cannot change them."
         ),
         pty=_flag(
-            "With background: give the program a terminal, for what asks or behaves otherwise without one (a Python "
+            "With background: give the program a terminal, for programs that behave differently without one (a Python "
             "prompt, a password question)."
         ),
         check_interval=_integer("With background: seconds between two reports to observers, at least 30.", minimum=1),
-        notify_on_complete=_flag("With background: observers are told when it has ended. Replaces watch_patterns."),
+        notify_on_complete=_flag("With background: notify observers when it has ended. Replaces watch_patterns."),
         watch_patterns={
             "type": "array",
             "items": _text("Plain text, not a regular expression.", minLength=1),
             "maxItems": 20,
-            "description": "With background: observers are told when one of these texts appears in its output.",
+            "description": "With background: notify observers when one of these texts appears in its output.",
         },
     ),
 )
 
 _PROCESS: Final = ToolSpec(
     name="process",
-    summary="Look at, wait for, feed and end background processes.",
+    summary="Poll, wait for, write to and kill background processes.",
     target="hermes_tools.processes.process:ProcessTool",
     toolset="terminal",
     description=(
         "Manage the processes that terminal has started with background true. Actions:\n"
-        "list: all of yours, running or ended in the last 30 minutes.\n"
-        "poll: status, and the output that is new since your last poll.\n"
-        "log: lines of the output; the last ones unless offset says otherwise.\n"
-        "wait: until it has ended, at most timeout seconds; 'timeout' in the answer means that it goes on.\n"
+        "list: all your processes that run or ended in the last 30 minutes.\n"
+        "poll: status, and the output since your last poll.\n"
+        "log: lines of the output; the last ones, unless you give offset.\n"
+        "wait: wait until it has ended, at most timeout seconds; status 'timeout' means that it still runs.\n"
         "kill: end it and everything it has started.\n"
-        "write: send data to its input as it is. submit: the same and Enter. close: end of input.\n"
-        "All but list need session_id. To answer a question of a program use submit, then poll; to interrupt one that "
-        "was started with pty, write the character \\u0003. An exit_code of 128+n means ended by signal n."
+        "write: send data to its input unchanged. submit: send data and Enter. close: close its input.\n"
+        "All actions except list need session_id. To answer a program's question, use submit, then poll. To interrupt "
+        "a program that was started with pty, write the character \\u0003. An exit_code of 128+n means that signal n "
+        "ended the process."
     ),
     parameters=_object(
         ("action",),
         action=_text("What to do.", enum=["list", "poll", "log", "wait", "kill", "write", "submit", "close"]),
-        session_id=_text("The process, as terminal has answered it: proc_ and 12 characters."),
+        session_id=_text("The process: the session_id that terminal returned, proc_ and 12 characters."),
         data=_text("Text for write and submit."),
-        timeout=_integer("Seconds that wait may take at most. Leave it out for the longest.", minimum=1),
+        timeout=_integer("Maximum seconds for wait. Leave it out for the longest time allowed.", minimum=1),
         offset=_integer(
-            "For log: number of the first line, counted from 0; negative counts from the end. 0 means the last lines, "
-            "unless from_start is true.",
+            "For log: number of the first line, counted from 0; a negative number counts from the end. 0 returns the "
+            "last lines, unless from_start is true.",
             default=0,
         ),
         limit=_integer("For log: how many lines.", minimum=1, maximum=10_000, default=200),
-        from_start=_flag("For log: with offset 0, begin at the first line that is kept."),
+        from_start=_flag("For log: with offset 0, start at the first line that is kept."),
     ),
     max_result_size_chars=-1,
 )
@@ -118,11 +119,11 @@ _TERMINAL_STATEFUL: Final = ToolSpec(
     requires=_SCREEN,
     toolset="terminal_stateful",
     description=(
-        "Run a bash command in an interactive terminal that stays: everything of the shell survives, with variables, "
-        "jobs and programs that still run. The answer holds output, as it would be read on the screen, exit_code and "
-        "error. A command that takes longer than its timeout gets C-c; if it goes on all the same, the answer says so "
-        "with exit_code null, and the terminal stays as it is. It is the terminal that tmux looks at: use tmux for "
-        "programs that ask something or fill the screen. While something runs in the terminal, nothing is run."
+        "Run a bash command in an interactive terminal that is kept between calls, with its variables, its jobs and "
+        "running programs. The answer has output, as it would appear on the screen, exit_code and error. A command "
+        "that takes longer than its timeout gets C-c; if it still runs after that, exit_code is null, error says so, "
+        "and the terminal stays as it is. The tool tmux uses the same terminal: use tmux for programs that ask "
+        "questions or fill the screen. While a program runs in the terminal, no other command can be run."
     ),
     parameters=_object(
         ("command",),
@@ -139,13 +140,13 @@ _TMUX: Final = ToolSpec(
     toolset="terminal_stateful",
     description=(
         "Drive an interactive terminal: editors, pagers, prompts, anything that fills a screen. Actions:\n"
-        "start: start it, or change its size; reset true ends the old one first.\n"
-        "send_keys: type keys, then answer the screen. It starts the terminal if need be.\n"
-        "capture: answer the screen; with capture_entire also what has scrolled out of it.\n"
-        "stream: answer the raw output from cursor on; pass the cursor of the answer in the next call.\n"
+        "start: start the terminal, or change its size; with reset true, end the old one first.\n"
+        "send_keys: type keys, then return the screen. It starts the terminal if necessary.\n"
+        "capture: return the screen; with capture_entire also the lines that have scrolled out of it.\n"
+        "stream: return the raw output from cursor on; pass the returned cursor in the next call.\n"
         "stop: end the terminal and everything in it.\n"
-        "An answer with a screen holds cursor_position (row and column, from 0), and full_screen while a full-screen "
-        "program is in charge."
+        "An answer with a screen has cursor_position (row and column, from 0), and full_screen while a full-screen "
+        "program runs."
     ),
     parameters=_object(
         ("action",),
@@ -156,31 +157,31 @@ _TMUX: Final = ToolSpec(
             "description": (
                 "For send_keys, in order. Names as in tmux: Enter, Escape, Tab, BTab, Space, BSpace, Up, Down, Left, "
                 "Right, Home, End, PPage, NPage, IC, DC, F1 to F12, with C-, M- or S- before them, such as C-c, M-x, "
-                "S-Up. Everything else is typed as it is, also a name that is not known: ['ls -l', 'Enter']."
+                "S-Up. Everything else is typed literally, including unknown names: ['ls -l', 'Enter']."
             ),
         },
         block=_flag(
-            "For send_keys: wait until the shell is back at its prompt and answer completed and the exit_code. Do not "
-            "use it for a program that stays."
+            "For send_keys: wait until the shell is back at its prompt, and return completed and the exit_code. Do not "
+            "use it for a program that keeps running."
         ),
-        min_wait_s=_number("For send_keys: seconds to wait at least; 0.3 without block.", minimum=0, maximum=600),
+        min_wait_s=_number("For send_keys: minimum seconds to wait; 0.3 without block.", minimum=0, maximum=600),
         max_wait_s=_number(
-            "For send_keys with block: seconds to wait at most; nothing is interrupted then.",
+            "For send_keys with block: maximum seconds to wait; nothing is interrupted after them.",
             minimum=0,
             maximum=600,
             default=60,
         ),
         capture_entire=_flag("For capture: also the lines above the screen, at most 20,000."),
         cursor=_integer(
-            "For stream: the cursor of your last answer; 0 for the oldest output that is kept.", minimum=0, default=0
+            "For stream: the cursor of the last answer; 0 for the oldest output that is kept.", minimum=0, default=0
         ),
         max_bytes=_integer(
-            "For stream and capture_entire: how much to answer at most; what is left out is counted.",
+            "For stream and capture_entire: maximum bytes to return; the answer tells how many were omitted.",
             minimum=1,
             maximum=200_000,
             default=50_000,
         ),
-        reset=_flag("For start: end the terminal that is there and start a new one."),
+        reset=_flag("For start: end the present terminal and start a new one."),
         pane_width=_integer("For start: columns; 120 if left out.", minimum=20, maximum=500),
         pane_height=_integer("For start: rows; 40 if left out.", minimum=10, maximum=200),
     ),
@@ -192,8 +193,8 @@ _READ_FILE: Final = ToolSpec(
     target="hermes_tools.files.read_file:ReadFileTool",
     toolset="file",
     description=(
-        "Read a text file. Each line comes as its number, a bar, and its text; the numbers are not part of the file. "
-        "Long files are read in parts with offset and limit; truncated tells whether lines follow. If the path does "
+        "Read a text file. Each line is returned as its number, a bar, and its text; the numbers are not part of the "
+        "file. Read long files in parts with offset and limit; truncated tells whether lines follow. If the path does "
         "not exist, similar names are listed. Binary files are refused."
     ),
     parameters=_object(
@@ -214,7 +215,7 @@ _WRITE_FILE: Final = ToolSpec(
     toolset="file",
     description=(
         "Write a file, replacing all of its content; missing parent directories are created. To change a part of an "
-        "existing file use patch."
+        "existing file, use patch."
     ),
     parameters=_object(("path", "content"), path=_PATH, content=_text("The complete new content of the file.")),
 )
@@ -227,11 +228,11 @@ _PATCH: Final = ToolSpec(
     description=(
         "Change files. Mode 'replace' (default) replaces old_string by new_string in path; old_string must occur "
         "exactly once unless replace_all is true, so give enough surrounding lines. Small differences in white space, "
-        "quotes or escapes are tolerated, and the answer says which. Mode 'patch' takes a patch text that may touch "
-        "several files; either all of it is applied or nothing. Format:\n"
+        "quotes or escapes are tolerated, and the answer says which. Mode 'patch' takes a patch text for one or more "
+        "files; either all of it is applied or nothing. Format:\n"
         "*** Begin Patch\n*** Update File: path\n@@ line above the change, such as a def\n unchanged line\n-old line\n"
         "+new line\n*** Add File: path\n+content\n*** Delete File: path\n*** End Patch\n"
-        "'*** Move to: newpath' after an Update File line renames. The answer holds a unified diff."
+        "'*** Move to: newpath' after an Update File line renames the file. The answer has a unified diff."
     ),
     parameters=_object(
         mode={
@@ -241,8 +242,8 @@ _PATCH: Final = ToolSpec(
             "description": "'replace' needs path, old_string and new_string; 'patch' needs patch.",
         },
         path=_PATH,
-        old_string=_text("Text to find, with enough lines around it to be unique."),
-        new_string=_text("Text to put in its place; may be empty to delete."),
+        old_string=_text("Text to find, with enough surrounding lines to be unique."),
+        new_string=_text("Replacement text; empty to delete."),
         replace_all={"type": "boolean", "default": False, "description": "Replace every occurrence."},
         patch=_text("The patch text for mode 'patch'."),
     ),
@@ -254,9 +255,9 @@ _SEARCH_FILES: Final = ToolSpec(
     target="hermes_tools.files.search_files:SearchFilesTool",
     toolset="file",
     description=(
-        "Search below a directory. With target 'content' pattern is a regular expression that is looked for in every "
+        "Search below a directory. With target 'content', pattern is a regular expression that is searched in every "
         "text file; with target 'files' it is a glob for names, such as '*.py', or a part of the name. Results are "
-        "sorted by path; when truncated is true, go on with offset. Version control directories are left out."
+        "sorted by path; if truncated is true, continue with offset. Version control directories are skipped."
     ),
     parameters=_object(
         ("pattern",),
@@ -289,8 +290,8 @@ _TODO: Final = ToolSpec(
     target="hermes_tools.todo:TodoTool",
     toolset="todo",
     description=(
-        "Keep a list of the steps of your work. Without todos the list is only read. With todos it is replaced; with "
-        "merge true, entries of the same id are updated and new ones are appended. Keep one entry in_progress and "
+        "Keep a list of the steps of your work. Without todos, the list is only read. With todos, it is replaced; with "
+        "merge true, entries with the same id are updated and new ones are appended. Keep one entry in_progress and "
         "mark entries completed as soon as they are done. The answer is always the whole list."
     ),
     parameters=_object(
@@ -300,7 +301,7 @@ _TODO: Final = ToolSpec(
             "items": _object(
                 ("id",),
                 id={"type": ["string", "integer"], "description": "Short name of the entry, unique in the list."},
-                content=_text("What is to be done.", minLength=1),
+                content=_text("What to do.", minLength=1),
                 status=_text("State of the entry.", enum=["pending", "in_progress", "completed", "cancelled"]),
             ),
         },

@@ -1,4 +1,4 @@
-"""The output of commands as a model reads it: without escape sequences and last newlines, and cut where it is long."""
+"""Prepares command output for the model: removes escape sequences and final newlines, and shortens long output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORK_IN_PYTHON: Final = "blockingioerror: [errno 11]"
 
 
 def shorten_output(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
-    """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
+    """Return the output without escape sequences; only its head and tail if it is longer than `limit` characters."""
     text = without_escapes(result.output).rstrip("\n")
     if len(text) <= limit:
         return text
@@ -34,7 +34,7 @@ def shorten_output(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
     tail = len(text) - (limit - head)
     omitted, total = tail - head, len(text)
     besides = ""
-    # The sandbox bounds what it keeps and says so in a line of its own, which is not the command's output.
+    # The sandbox keeps a bounded amount and marks the gap with a line of its own, which is not the command's output.
     gap = f"\n[... {result.omitted_bytes} bytes omitted ...]\n"
     if result.truncated and gap in text[head:tail]:
         omitted, total = omitted - len(gap), total - len(gap)
@@ -48,12 +48,12 @@ def without_escapes(text: str) -> str:
 
 
 def process_limit_note(output: str, sandbox: Sandbox) -> str | None:
-    """Say what limits the sandbox's processes, where the output of what has failed tells that one could not start."""
+    """Return a note about the sandbox's process limit if a failed command's output says that no process could start."""
     if not _lacks_a_process(output.lower()):
         return None
     limits = sandbox.provenance.get("limits")
     limit = limits.get("pids") if isinstance(limits, Mapping) else None
-    # Where it is "none: ..." the sandbox has no part in it.
+    # With "none: ..." the sandbox has no limit, so it is not the reason.
     if not isinstance(limit, str) or not limit[:1].isdecimal():
         return None
     told = f"A process or thread could not be started; this sandbox's limit on them is {limit}."
@@ -61,10 +61,12 @@ def process_limit_note(output: str, sandbox: Sandbox) -> str | None:
 
 
 def _lacks_a_process(output: str) -> bool:
-    # Plain searches, no expression, and the last hundred hits: a command may print whatever makes more slow.
+    # Plain searches instead of a regular expression, and only the last hundred hits: any output could be searched,
+    # including output that was made to be slow to search.
     hits = [(words, around) for words in _NO_ROOM for around in pairwise(output.rsplit(words, 100))]
     near = (before.rpartition("\n")[2] + words + after.partition("\n")[0] for words, (before, after) in hits)
     if any(words in output for words in _NO_START) or any(word in line for line in near for word in _STARTING):
         return True
-    # It is also what a socket says that has nothing to read. Of a program that comes in no file no line is shown.
+    # A socket without data to read raises the same error, so the traceback must show a fork. The traceback of a
+    # program that was not read from a file (`File "<stdin>"`) shows no source lines.
     return _FORK_IN_PYTHON in output and ("fork" in output or 'file "<' in output)

@@ -9,17 +9,17 @@ from hermes_core.contracts.tool import ToolResult
 
 
 def json_result(**fields: Any) -> ToolResult:
-    """Answer with these fields, in this order."""
+    """Return a result whose content is a JSON object with these fields, in this order."""
     return ToolResult(content=json.dumps(fields, ensure_ascii=False))
 
 
 def failure(message: str, **fields: Any) -> ToolResult:
-    """Answer that the call did not work, and mark it so in the rollout's record."""
+    """Return a result that tells the model of an error and marks the call as failed in the rollout's record."""
     return ToolResult(content=json.dumps({"error": message, **fields}, ensure_ascii=False), error=message)
 
 
 def explain(error: OSError, path: str) -> str:
-    """Say in the model's words why a file call on `path` failed."""
+    """Return a message for the model that says why a file operation on `path` failed."""
     match error:
         case FileNotFoundError():
             return f"File not found: {path}"

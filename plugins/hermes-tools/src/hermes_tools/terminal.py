@@ -1,4 +1,4 @@
-"""The tool `terminal`: one bash command in the rollout's session, or one beside it in the background."""
+"""The tool `terminal`: runs a bash command in the rollout's session, or in the background."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _MEANINGS: Final = {
 
 
 class TerminalTool:
-    """Runs commands; a command is never run twice, whatever happens."""
+    """Runs commands. No failure makes it run a command twice."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run `command` and answer `output`, `exit_code` and `error`."""
+        """Run `command` and return `output`, `exit_code` and `error`."""
         if arguments.get("background"):
             return await start_in_background(arguments, context)
         if ignored := [name for name in BACKGROUND_ONLY if arguments.get(name)]:
-            return _refusal(f"{ignored[0]} works together with background only. Nothing was run.")
+            return _refusal(f"{ignored[0]} only works together with background. Nothing was run.")
         command, timeout, workdir = arguments["command"], arguments.get("timeout"), arguments.get("workdir")
         if timeout is not None and timeout > FOREGROUND_MAX_TIMEOUT:
             return _refusal(
-                f"timeout {timeout} is above the maximum of {FOREGROUND_MAX_TIMEOUT} seconds for a command that is "
-                "waited for. Nothing was run. Use a smaller timeout, or start long work with background "
-                "and look at it with the tool process."
+                f"timeout {timeout} is above the maximum of {FOREGROUND_MAX_TIMEOUT} seconds for a command in the "
+                "foreground. Nothing was run. Use a smaller timeout, or start long work with background "
+                "and check on it with the tool process."
             )
         if "\0" in command or "\0" in (workdir or ""):
-            return _refusal("A command cannot hold a NUL character. Nothing was run.")
+            return _refusal("A command cannot contain a NUL character. Nothing was run.")
         result = await context.sandbox.exec(command, timeout=timeout, cwd=workdir, merge_stderr=True)
         error = await _error(result, timeout, workdir, context)
         fields: dict[str, Any] = {
@@ -72,7 +72,7 @@ async def _error(result: ExecResult, timeout: float | None, workdir: str | None,
         return f"Command timed out after {seconds:.0f} seconds"
     if workdir is None or result.exit_code != 126:
         return None
-    # 126 is also a program's own; only a workdir that is no directory is our affair.
+    # A program can also exit with 126; this reports only a workdir that cannot be entered.
     try:
         entry = await context.sandbox.stat(workdir)
     except OSError as error:
@@ -81,7 +81,7 @@ async def _error(result: ExecResult, timeout: float | None, workdir: str | None,
 
 
 def exit_code_meaning(command: str, exit_code: int) -> str | None:
-    """Say what a non-zero exit code means, where the command leaves no doubt which program it came from."""
+    """Return what a non-zero exit code means, if it is certain which program of the command it came from."""
     if exit_code == 1:
         program = _only_program(command)
         return _MEANINGS_OF_ONE.get(program.rpartition("/")[2]) if program else None
@@ -89,10 +89,10 @@ def exit_code_meaning(command: str, exit_code: int) -> str | None:
 
 
 def _only_program(command: str) -> str | None:
-    """Return the program that a command's exit code of 1 came from, whatever options its shell has.
+    """Return the program that caused a command's exit code of 1, or None if the shell's options could change it.
 
-    Under `pipefail` it is of any program of a pipeline, and under `set -e` of any command; only the last one after `||`
-    is certain.
+    With `pipefail` the code can come from any program of a pipeline, and with `set -e` from any command. Only the last
+    command after `||` is certain.
     """
     if "\n" in command.strip() or len(command) > _LONGEST_LOOKED_AT:
         return None

@@ -1,4 +1,4 @@
-"""The tool `todo`: a task list that lives as long as the rollout."""
+"""The tool `todo`: a task list for the duration of the rollout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STATUSES: Final = ("pending", "in_progress", "completed", "cancelled")
 
 
 class TodoTool:
-    """Keeps the list in the rollout's state, in the order the model gave."""
+    """Keeps the list in the rollout's state, in the model's order."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Read, replace or merge the list, and answer all of it."""
+        """Read, replace or merge the list, and return all of it."""
         stored: list[dict[str, str]] = context.state.get(STATE_KEY, [])
         given = arguments.get("todos")
         if given is not None:
@@ -27,7 +27,7 @@ class TodoTool:
             merged = _merge(stored if arguments.get("merge") else [], entries)
             absent = [item["id"] for item in merged if not item["content"]]
             if absent:
-                return failure(f"A new entry needs content; missing for {', '.join(absent)}. The list was not changed.")
+                return failure(f"New entries need content. Without it: {', '.join(absent)}. The list was not changed.")
             context.state[STATE_KEY] = stored = merged
         counts = Counter(item["status"] for item in stored)
         summary = {"total": len(stored), **{status: counts[status] for status in _STATUSES}}

@@ -14,12 +14,12 @@ def _of(name: str, summary: str, percentages: Mapping[str, int]) -> ToolsetDistr
     return ToolsetDistributionSpec(name=name, summary=summary, percentages=percentages)
 
 
-# The order of a table is part of its draws: a seed gives other toolsets where lines are exchanged.
+# A seed draws in the order of these tables: to swap two entries changes which toolsets a seed selects.
 TOOLSET_DISTRIBUTIONS: Final[tuple[ToolsetDistributionSpec, ...]] = (
     _of("default", "All seven toolsets, always.", dict.fromkeys(_SEVEN, 100)),
     _of(
         "image_gen",
-        "Making and looking at images.",
+        "Creating and viewing images.",
         {"image_gen": 90, "vision": 90, "web": 55, "terminal": 45, "moa": 10},
     ),
     _of("research", "The web and the browser.", {"web": 90, "browser": 70, "vision": 50, "moa": 40, "terminal": 10}),

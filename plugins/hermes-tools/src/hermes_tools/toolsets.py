@@ -1,4 +1,4 @@
-"""hermes-agent's toolsets, under the names its users know. Tools nobody has installed are named all the same."""
+"""hermes-agent's toolsets, with its names. They also name tools that no installed plugin provides."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ TOOLSETS: Final[tuple[ToolsetSpec, ...]] = (
     _set("web", "Searching the web and reading pages.", "web_search web_extract", alias="web_tools"),
     _set("search", "Searching the web only.", "web_search"),
     _set("vision", "Looking at images.", "vision_analyze", alias="vision_tools"),
-    _set("image_gen", "Making images.", "image_generate", alias="image_tools"),
+    _set("image_gen", "Creating images.", "image_generate", alias="image_tools"),
     _set(
         "browser",
-        "Driving a browser.",
+        "Controlling a browser.",
         _with_prefix("browser_", _BROWSER_ACTIONS) + " web_search",
         alias="browser_tools",
     ),

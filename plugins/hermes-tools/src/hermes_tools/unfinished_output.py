@@ -1,4 +1,4 @@
-"""Output that is read in pieces: what at the end of a piece has only begun."""
+"""Finds incomplete characters and escape sequences at the end of output that is read in pieces."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 from hermes_tools.command_output import ESCAPE
 
-# What begins like a long sequence is none of two bytes, unless the end of the text cut it off.
+# Two bytes that begin a longer sequence (CSI, OSC, a string) are not complete: the rest has not been read yet.
 _COMPLETE: Final = re.compile(ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))
 _LONGEST: Final = 256
-"""Bytes behind an escape character after which it is no unfinished sequence any more."""
+"""Bytes after an escape character beyond which it no longer counts as an unfinished sequence."""
 
 
 def count_unfinished_bytes(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""What reading and searching may cost others: nothing goes through a file on the event loop, and nothing for long."""
+"""Reading and searching delay no other rollout: no file is processed on the event loop, and nothing takes long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_lines_are_not_told_apart_on_the_event_loop(monkeypatch):
     assert threading.get_ident() not in threads
 
 
-# What a program in the place of the matcher could write. Each kept an expression looking for days.
+# Output that a program which replaces the matcher could write. With each, a regular expression searched for days.
 OUTPUTS = {
     "a path without end": b"a" * 2_000_000 + b"\0x",
     "notices without end": b"Binary file " + b" matches (" * 400_000 + b"\0" + b"1:\n",
@@ -88,4 +88,4 @@ async def test_a_glob_that_is_too_long_is_refused():
     async with open_sandbox("local") as sandbox:
         context = SimpleNamespace(sandbox=sandbox, state={})
         answer = await SearchFilesTool().call({"pattern": "{" + "," * 100_000, "target": "files"}, context)
-    assert "A glob can have 1000 characters at most; this one has 100001." in answer.content
+    assert "A glob can have at most 1000 characters; this one has 100001." in answer.content

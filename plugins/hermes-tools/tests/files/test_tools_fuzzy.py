@@ -1,4 +1,4 @@
-"""How quoted text is found: the strategies, in order, and what they refuse."""
+"""How quoted text is found: the strategies, in order, and the matches that they reject."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_new_lines_take_the_files_indentation(file, old, new, expected):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        # The same quoted indentation stands for two levels of the file.
+        # The same quoted indentation matches two levels of the file.
         ("if a:\n    b\nc\n", "  if a:\n  b\n  c", "  x"),
         # A line further left than the margin.
         ("if a:\n    b\n", "    if a:\n        b", "x"),
@@ -94,7 +94,7 @@ def test_new_lines_take_the_files_indentation(file, old, new, expected):
         ("a\n\n\nb\n", "   \n \n", "x"),
     ],
 )
-def test_a_doubtful_match_is_refused(file, old, new):
+def test_an_uncertain_match_is_refused(file, old, new):
     with pytest.raises(MatchError, match="Nothing was changed"):
         find_edits(file, old, new)
 

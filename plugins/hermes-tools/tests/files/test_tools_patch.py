@@ -1,4 +1,4 @@
-"""The tool `patch`, against a real sandbox: both modes, all or nothing, endings and modes kept."""
+"""The tool `patch`, against a real sandbox: both modes, all or nothing, line endings and file modes kept."""
 
 from __future__ import annotations
 

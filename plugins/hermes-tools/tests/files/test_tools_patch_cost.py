@@ -1,4 +1,4 @@
-"""What `patch` may cost others: nothing is computed on the event loop, and no file keeps a search from ending."""
+"""`patch` delays no other rollout: nothing is computed on the event loop, and a search of any file ends."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ FOUND, DOUBTFUL, ABSENT, GIVEN_UP = "found", "more than 10 times", "was not foun
 NUMBERS = random.Random(7)
 ODD = "".join(NUMBERS.choice("ab") for _ in range(30_000))
 
-# text, old_string, new_string, replace_all, what comes of it. Each would take minutes or days if the time grew faster
-# than the text.
+# text, old_string, new_string, replace_all, expected outcome. Each would take minutes or days if the time grew faster
+# than the length of the text.
 FILES = {
     "occurrences that overlap": ("a" * 400_000, "a" * 200_000, "b", False, DOUBTFUL),
     "all occurrences that overlap": ("a" * 400_000, "a" * 200_000, "b", True, GIVEN_UP),
@@ -111,7 +111,7 @@ def test_hunks_are_placed_or_refused_whatever_the_file_is_made_of(text, body, ou
 
 @pytest.mark.parametrize("count", [30_000, 300_000])
 def test_a_diff_ends_whatever_the_texts_are_made_of(count):
-    """Some hundred different lines: none is so frequent that a comparison leaves it out."""
+    """Some hundred different lines, none so frequent that a comparison would ignore it."""
     before, after = ("".join(f"{NUMBERS.randrange(150)}\n" for _ in range(count)) for _ in range(2))
     diff = unified_diff(before, after, "a/f", "b/f")
     assert diff.startswith("--- a/f\n+++ b/f\n@@ -1,")
@@ -164,7 +164,7 @@ def test_moving_new_lines_ends_however_many_there_are(text, old, new):
 
 
 def test_hunks_that_change_the_same_lines_are_refused():
-    """An insertion below a line that another hunk removes was written with the removed lines once more."""
+    """An insertion below a line that another hunk removes used to write the removed lines again."""
     patch = "*** Begin Patch\n*** Update File: f\n-a\n-b\n-c\n+x\n@@ b\n+new\n*** End Patch"
     (change,) = parse_patch(patch)
     with pytest.raises(MatchError, match="two hunks change line"):

@@ -20,7 +20,7 @@ PROGRAMS = "sh bash cat find head mkdir sort xargs ls env python3"
 
 @pytest.fixture(params=["rg", "grep"])
 async def context(request, tmp_path):
-    """A sandbox whose PATH leads to one matcher only."""
+    """A sandbox whose PATH contains only one matcher."""
     for name in [*PROGRAMS.split(), request.param]:
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed")
@@ -56,7 +56,7 @@ async def test_results_are_paged(context):
     await put(context, f="".join(f"hit {n}\n" for n in range(120)))
     first = await search(context, "hit")
     assert len(first["matches"]) == 50
-    assert (first["total_count"], first["truncated"], first["hint"]) == (120, True, "Go on with offset=50.")
+    assert (first["total_count"], first["truncated"], first["hint"]) == (120, True, "Continue with offset=50.")
     last = await search(context, "hit", offset=100, limit=50)
     assert [line for _, line, _ in lines(last)] == list(range(101, 121))
     assert last["truncated"] is False
@@ -94,7 +94,7 @@ async def test_context_lines_belong_to_their_match(context):
     ]
 
 
-# Loops and not parametrised: a sandbox per row would be most of the time.
+# A loop instead of parametrisation, because starting a sandbox per row would take most of the time.
 PATTERNS = ["it's", '"q"', "$(touch x)", "`touch x`", "; touch x", "-e", "--help", "a\\|b", "ü", " two  spaces "]
 
 
@@ -177,7 +177,7 @@ async def test_a_result_of_many_megabytes_is_bounded_and_says_so(context, monkey
 async def test_a_long_line_is_cut(context):
     await put(context, f="hit" + "x" * 100_000 + "\n")
     (match,) = (await search(context, "hit"))["matches"]
-    assert match["content"].endswith("[line cut, 100003 characters in all]")
+    assert match["content"].endswith("[line cut, 100003 characters in total]")
     assert len(match["content"]) < 600
 
 

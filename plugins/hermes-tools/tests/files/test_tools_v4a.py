@@ -1,4 +1,4 @@
-"""Patch texts: what was made from two versions of a file turns the one into the other."""
+"""Patch texts: a patch made from two versions of a file turns the first into the second."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_a_patch_turns_one_version_into_the_other_or_is_refused(old, new, contex
     try:
         assert patched(ended, patch) == "".join(f"{line}\n" for line in new)
     except (MatchError, PatchFormatError):
-        # Without context, or with hunks of blank lines alone, the place is in doubt and nothing may be changed.
+        # Without context, or with hunks of blank lines alone, the place is ambiguous and nothing must be changed.
         assert context == 0 or not any(line.strip() for line in old) or len(set(old)) < len(old) or "" in old
 
 
-def test_a_file_of_an_empty_line_is_none_without_lines():
+def test_a_file_with_one_empty_line_is_not_an_empty_file():
     patch = "*** Begin Patch\n*** Update File: f\n@@\n+a\n*** End of File\n*** End Patch"
     assert patched("\n", patch) == "\na\n"
     assert patched("", patch) == "a\n"
@@ -93,7 +93,7 @@ def test_an_anchor_that_is_missing_is_named():
     ],
 )
 def test_empty_lines_of_a_new_file_that_lack_their_mark_are_kept(body, lines):
-    """They vanished, and the answer said that all was well."""
+    """They used to vanish, and the answer reported success."""
     add, _ = parse_patch(f"*** Begin Patch\n*** Add File: f\n{body}*** Update File: g\n-a\n+b\n*** End Patch")
     assert add.added == lines
 
@@ -101,6 +101,6 @@ def test_empty_lines_of_a_new_file_that_lack_their_mark_are_kept(body, lines):
 @pytest.mark.parametrize(
     ("body", "line"), [("+a\n\n  \n+b", "Line 5 of the patch text is '  '"), ("+a\nb", "Line 4 .*'b'")]
 )
-def test_what_may_or_may_not_be_a_line_of_a_new_file_is_refused(body, line):
+def test_an_ambiguous_line_of_a_new_file_is_refused(body, line):
     with pytest.raises(PatchFormatError, match=f"{line}; expected lines that start with"):
         parse_patch(f"*** Begin Patch\n*** Add File: f\n{body}\n*** End Patch")

@@ -1,4 +1,4 @@
-"""What a terminal's output may cost others: a bounded piece of work at once, and altogether, whatever is written."""
+"""Terminal output delays no other rollout: the work per step and in total is bounded for any output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_tools.interactive.session.terminal_session import TerminalSession
 
 ROWS, COLS = 200, 500
 FULL = b"\x1b#8\x1b[H"
-# Each of them begun without end took from a second to half an hour for a piece that was shown at once.
+# A piece of output that repeats one of these, shown in one step, used to take from a second to half an hour.
 SEQUENCES = {
     "fill with E": b"\x1b#8",
     "repeat a wide character": "好\x1b[9999b".encode(),
@@ -43,7 +43,8 @@ SEQUENCES = {
 
 LIGHT = {SEQUENCES[name] for name in ("two screens", "tabs")}
 MOST_OF_ONE = 210_000
-"""About twice the cells of the largest screen: its rows become text, or a character moves a row 100 times."""
+"""Most work of one operation, about twice the cells of the largest screen: all rows become text, or a character moves a
+row 100 times."""
 
 
 def piece_of(sequence, size):
@@ -69,7 +70,7 @@ def test_flood_of_lines_is_little_work_though_it_is_drawn_at_once():
 
 
 class Stub:
-    """A sandbox with one process, which has written `data`; notes what it is asked, and how long it is waited for."""
+    """A sandbox with one process that has written `data`. It records its input, and the timeouts of waits."""
 
     def __init__(self, data):
         self.data = data
@@ -96,7 +97,7 @@ class Stub:
 
 
 async def turns_during(doing):
-    """Return how often others had their turn on the event loop, and what came of it."""
+    """Return how often other tasks ran on the event loop meanwhile, and the result."""
     task, turns = asyncio.ensure_future(doing), 0
     while not task.done():
         turns += 1
@@ -108,7 +109,7 @@ HEAVY = [name for name, sequence in SEQUENCES.items() if sequence not in LIGHT]
 
 
 @pytest.mark.parametrize("name", HEAVY)
-async def test_whatever_is_written_a_look_at_it_ends_and_leaves_others_their_turns(name):
+async def test_a_look_at_any_output_ends_and_lets_other_tasks_run(name):
     stub = Stub(FULL + piece_of(SEQUENCES[name], 250_000) + b"\x18\x1bc")
     session = stub.session()
     turns, found = await turns_during(session.pump())
@@ -162,7 +163,7 @@ async def test_many_looks_for_one_call_share_a_bounded_amount_of_work():
     assert session.screen.text == "the end"
 
 
-async def test_who_makes_much_work_waits_until_the_next_of_it():
+async def test_after_much_work_the_next_look_is_delayed():
     quiet, busy = Stub(b"hello\r\n"), Stub(piece_of(SEQUENCES["fill with E"], 250_000))
     for stub in (quiet, busy):
         await stub.session().settle(1000.0)

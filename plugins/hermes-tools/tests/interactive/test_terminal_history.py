@@ -1,4 +1,4 @@
-"""The lines above a terminal's screen: how many are kept, and in how much memory."""
+"""The history above a terminal's screen: how many lines it keeps, and in how much memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keys send."""
+"""The bytes that keys send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of the screen's cells leave what pyte's leave, which are written plainly."""
+"""The operations on the screen's cells have the same results as pyte's, which are simple but slow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERATIONS = st.one_of(
 
 
 def content(screen):
-    """All that a later operation could find, also the cell that pyte has beyond the last column."""
+    """Return everything that a later operation could see, including the cell that pyte has beyond the last column."""
     return {y: dict(row) for y, row in screen.buffer.items()}, (screen.cursor.y, screen.cursor.x), screen.margins
 
 

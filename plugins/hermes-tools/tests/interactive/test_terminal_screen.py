@@ -1,4 +1,4 @@
-"""The screen that a terminal's raw bytes give."""
+"""The screen that results from a terminal's raw bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def screen(*pieces, rows=10, cols=20, history=100):
     return made
 
 
-def test_text_stands_where_the_cursor_was():
+def test_text_appears_at_the_cursor():
     made = screen("one\r\ntwo\x1b[5;3Hthere\x1b[1;1HO")
     assert made.text == "One\ntwo\n\n\n  there"
     assert made.cursor == (0, 1)
@@ -41,7 +41,7 @@ def test_bytes_that_are_no_utf_8_are_shown_as_replaced():
         ("👩\u200d💻 x", "👩\u200d💻 x"),
         ("e\u0301t\u0301", "ét\u0301"),
         ("a\u200bb", "a\u200bb"),
-        ("日\x1b[1;2Hx", " x"),  # half of a wide character does not stay
+        ("日\x1b[1;2Hx", " x"),  # one half of a wide character is not kept
         ("\x1b(0lqk\x1b(B", "┌─┐"),
         ("ab\x1b[3bc", "abbbbc"),
         ("\x1b]0;title\x07text", "text"),
@@ -103,7 +103,7 @@ def test_a_file_full_of_questions_is_answered_within_bounds():
     assert len(screen().feed(b"\x1b[6n" * 10_000)) < 1000
 
 
-def test_sizes_change_and_what_has_no_room_goes_into_the_history():
+def test_sizes_change_and_rows_that_do_not_fit_go_into_the_history():
     made = screen("".join(f"{n}\r\n" for n in range(9)))
     made.resize(rows=4, cols=30)
     assert made.lines == ["6", "7", "8", ""]

@@ -31,9 +31,9 @@ async def plain():
 
 @pytest.fixture(autouse=True)
 def slow(monkeypatch):
-    """A shell that is to come back has time for it on a busy machine; what never comes back has its usual time again.
+    """Give a shell more time to return to its prompt, for a busy machine.
 
-    Returns a function that gives it that.
+    Returns a function that restores the usual time, for tests in which the shell never returns.
     """
     usual = terminal_session._RECOVERS
     monkeypatch.setattr(terminal_session, "_READY", 60.0)
@@ -42,7 +42,7 @@ def slow(monkeypatch):
 
 
 async def timed_out(driver, command, seconds):
-    """Run a command that makes the file `begun`, with a limit that it runs into; returns the answer."""
+    """Run a command that creates the file `begun` and then exceeds the timeout. Return the answer."""
     opened = driver.context.sandbox
     await opened.exec("rm -f begun", cwd=opened.workspace)
     answer = await driver.run(command, timeout=math.ceil(seconds))
@@ -100,7 +100,7 @@ async def test_it_is_a_terminal_of_the_given_size(driver):
     ],
 )
 async def test_commands_of_every_shape_answer_their_own_output(plain, command, output, exit_code):
-    """Predecessor 2.3 #16: a comment, a heredoc or an open quote swallowed the marker behind the command."""
+    """hermes-agent's defect 2.3 #16: a comment, a heredoc or an open quote swallowed the marker behind the command."""
     answer = await plain.run(command)
     assert answer["exit_code"] == exit_code
     assert answer["error"] is None
@@ -112,7 +112,7 @@ async def test_commands_of_every_shape_answer_their_own_output(plain, command, o
     "command", ["echo 'open", 'echo "open', "if true", "cat <(", "$(", "f() {", "echo `", "((", ")"]
 )
 async def test_a_command_that_is_not_whole_is_an_error_and_the_terminal_stays(plain, command):
-    """Predecessor 2.3 #16: an open quote cost the full timeout and the session."""
+    """hermes-agent's defect 2.3 #16: an open quote cost the full timeout and the session."""
     await plain.run("kept=1")
     answer = await plain.run(command, timeout=60)
     assert answer["exit_code"] not in {0, None}
@@ -122,7 +122,7 @@ async def test_a_command_that_is_not_whole_is_an_error_and_the_terminal_stays(pl
 
 
 async def test_exit_answers_its_output_and_code_and_the_next_call_has_a_new_shell(driver):
-    """Predecessor 2.3 #16: `exit` lost the output."""
+    """hermes-agent's defect 2.3 #16: `exit` lost the output."""
     answer = await driver.run("lost=1; echo before; exit 7")
     assert "before" in answer["output"].splitlines()
     assert answer["exit_code"] == 7
@@ -138,14 +138,14 @@ async def test_a_shell_that_is_killed_answers_so(plain):
 
 
 async def test_output_is_the_commands_own_and_is_said_once(plain):
-    """Predecessor 2.3 #16: text of the screen came again with later commands as soon as it had scrolled."""
+    """hermes-agent's defect 2.3 #16: once the screen had scrolled, later commands returned its text again."""
     for number in range(3):
         answer = await plain.run(f"seq {number * 100} {number * 100 + 99}")
         assert answer["output"] == "\n".join(str(number * 100 + n) for n in range(100))
 
 
 async def test_long_lines_are_whole(plain):
-    """Predecessor 2.3 #16: what the screen's width had wrapped leaked into the output."""
+    """hermes-agent's defect 2.3 #16: line breaks of the screen's width leaked into the output."""
     answer = await plain.run("head -c 1000 /dev/zero | tr '\\0' x; echo; echo end")
     assert answer["output"] == "x" * 1000 + "\nend"
 
@@ -166,11 +166,11 @@ async def test_a_timeout_interrupts_and_answers_what_the_command_left(driver):
     assert (await driver.run("echo on"))["output"] == "on"
 
 
-async def test_what_survives_the_interrupt_is_told_to_run_and_the_terminal_recovers(driver, slow):
-    """Predecessor 2.3 #16: a timeout destroyed the session, and a missing marker counted as exit code 0."""
+async def test_a_command_that_survives_the_interrupt_is_reported_as_running(driver, slow):
+    """hermes-agent's defect 2.3 #16: a timeout destroyed the session, and a missing marker counted as exit code 0."""
 
     async def attempt(seconds):
-        # Before it has said what it ignores, the interrupt ends it.
+        # The interrupt would end it before it ignores the signal, so `begun` is created after that.
         answer = await timed_out(driver, "(trap '' INT; touch begun; read line; echo \"got $line\")", seconds)
         assert answer["exit_code"] is None
         assert "still runs" in answer["error"]
@@ -198,7 +198,7 @@ async def test_a_program_that_stays_is_driven_with_keys(driver):
     assert (await driver.run("echo back"))["output"] == "back"
 
 
-async def test_half_a_command_that_was_typed_before_is_taken_back(plain):
+async def test_an_incomplete_typed_command_is_discarded_before_the_next_one(plain):
     await plain.keys("echo 'open", "Enter")
     await plain.sees("\n>")
     assert (await plain.run("echo clean"))["output"] == "clean"
@@ -207,7 +207,7 @@ async def test_half_a_command_that_was_typed_before_is_taken_back(plain):
     assert (await plain.run("echo clean"))["output"] == "clean"
 
 
-async def test_the_screen_shows_the_command_and_not_how_it_got_there(plain):
+async def test_the_screen_shows_the_command_and_not_its_trigger(plain):
     await plain.run("echo hello\necho you")
     assert await plain.shows("$ echo hello\n> echo you\nhello\nyou\n$")
 
@@ -221,7 +221,7 @@ async def test_the_users_own_prompt_and_hooks_do_no_harm(plain):
     assert "two" in answer["output"]
 
 
-async def test_deleting_what_the_terminal_keeps_costs_one_exit_code(plain, monkeypatch):
+async def test_deleting_the_terminals_files_loses_one_exit_code(plain, monkeypatch):
     monkeypatch.setattr(terminal_session, "_LOOKS_AFTER_REPAIR", 6000)
     answer = await plain.run('echo begun; rm -rf "$TMPDIR"/*', timeout=60)
     assert answer["output"].startswith("begun")
@@ -254,9 +254,9 @@ async def test_a_shell_that_is_turned_against_its_terminal_gives_a_clear_answer(
     assert (await plain.run("echo on"))["output"] == "on"
 
 
-async def test_a_shell_in_the_shell_is_told_to_run(plain, slow):
+async def test_a_shell_in_the_shell_is_reported_as_running(plain, slow):
     async def attempt(seconds):
-        # Before it is at its prompt, the interrupt ends it.
+        # The interrupt would end the inner shell before it is at its prompt, so the prompt creates `begun`.
         answer = await timed_out(plain, "PROMPT_COMMAND='touch begun' bash --norc", seconds)
         assert answer["exit_code"] is None
 

@@ -32,7 +32,7 @@ def needs(program):
 
 
 async def test_a_key_name_beside_block_is_the_key(driver):
-    """Predecessor 2.3 #17: with block, ["ls", "Enter"] typed the word Enter."""
+    """hermes-agent's defect 2.3 #17: with block, ["ls", "Enter"] typed the word Enter."""
     await driver.context.sandbox.write_file("a-file", b"")
     answer = await driver.keys("ls", "Enter", block=True)
     assert (answer["completed"], answer["exit_code"]) == (True, 0)
@@ -41,7 +41,7 @@ async def test_a_key_name_beside_block_is_the_key(driver):
     assert (await driver.keys("false", "Enter", block=True))["exit_code"] == 1
 
 
-async def test_one_key_may_stand_alone(plain):
+async def test_a_single_key_needs_no_list(plain):
     await plain.tmux("send_keys", keys="echo x")
     assert await plain.shows("$ echo x")
     await plain.tmux("send_keys", keys="Enter", block=True)
@@ -49,7 +49,8 @@ async def test_one_key_may_stand_alone(plain):
 
 
 async def test_block_waits_for_every_command_that_was_typed(plain, monkeypatch):
-    # Half a second at a prompt, which is the end too, takes longer than the machine may need between two commands.
+    # A prompt without output for half a second also counts as the end. The clock runs slowly, so that a busy machine
+    # never needs that long between two commands.
     slowly = SimpleNamespace(monotonic=lambda: time.monotonic() / 40)
     monkeypatch.setattr(terminal_session, "time", slowly)
     answer = await plain.keys("sleep 0.2", "Enter", "(exit 5)", "Enter", block=True, max_wait_s=1.5)  # a minute
@@ -101,7 +102,7 @@ async def test_reset_starts_anew_and_stop_ends_everything(plain):
 
 
 @pytest.mark.parametrize("action", ["capture", "stream"])
-async def test_nothing_to_look_at_is_said(plain, action):
+async def test_without_a_terminal_the_error_says_how_to_start_one(plain, action):
     assert "start" in (await plain.tmux(action))["failed"]
 
 
@@ -177,7 +178,7 @@ async def test_a_question_without_echo_is_answered(plain):
 
 
 async def test_a_program_that_asks_the_terminal_is_answered(driver):
-    """A cursor report is asked for, and read from the input as if it had been typed."""
+    """A program requests a cursor report, and reads it from its input as if it had been typed."""
     answer = await driver.run(
         "stty raw -echo; printf '\\033[6n'; IFS= read -rd R position; stty sane; printf '%q\\n' \"$position\"",
         timeout=60,
@@ -187,7 +188,7 @@ async def test_a_program_that_asks_the_terminal_is_answered(driver):
 
 
 async def test_every_reader_of_the_stream_has_a_place_of_its_own(plain):
-    """Predecessor 2.3 #17: the place was the server's, shared by all readers, and set back by start."""
+    """hermes-agent's defect 2.3 #17: all readers shared the server's position, and start reset it."""
     await plain.keys("echo one", "Enter", block=True)
     assert await plain.shows("$ echo one\none\n$")
     first = await plain.tmux("stream")
@@ -237,7 +238,7 @@ async def test_what_has_scrolled_away_is_captured_on_request(plain):
 
 async def test_what_the_screen_has_missed_or_dropped_is_counted(plain):
     await plain.keys("yes | head -c 8000000; seq 30000; touch over", "Enter", min_wait_s=0)
-    # Nobody looks meanwhile, so that most of it is missed.
+    # The output is not read meanwhile, so the screen misses most of it.
     assert await eventually(lambda: exists(plain.context.sandbox, "over"))
     await plain.sees("30000\n$")
     answer = await plain.tmux("capture", capture_entire=True, max_bytes=1000)
@@ -262,7 +263,7 @@ async def test_looking_while_a_program_floods_the_screen_ends(plain):
     assert (answer["completed"], answer["exit_code"]) == (True, 130)
 
 
-async def test_a_renewed_sandbox_is_said(driver):
+async def test_the_error_says_that_the_sandbox_was_renewed(driver):
     await driver.tmux("start")
     await driver.context.sandbox.renew()
     assert "renewed" in (await driver.tmux("capture"))["failed"]

@@ -1,4 +1,4 @@
-"""The checkpoint of background processes: what a killed run left running is found, and nothing else is."""
+"""The checkpoint of background processes: it finds the processes that a killed run left running, and no others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_running_processes_are_on_disk_after_each_start_and_end(tmp_pa
 
 @pytest.mark.component("bwrap")
 async def test_a_pid_inside_a_sandbox_is_marked_as_such_and_never_looked_up_here(tmp_path, sleeper):
-    """Predecessor 2.4 #10: pids of sandboxes were probed on the host."""
+    """hermes-agent's defect 2.4 #10: pids of sandboxes were probed on the host."""
     path = tmp_path / "processes.json"
     async with model("bwrap", checkpoint=path) as one:
         await one.background("read line")
@@ -92,8 +92,8 @@ async def test_a_living_process_is_listed_again_as_detached(tmp_path, sleeper):
 
 
 async def test_killing_a_detached_process_really_kills_it(tmp_path, monkeypatch):
-    """Predecessor 2.4 #4: a detached process was answered as killed without any signal."""
-    monkeypatch.setattr(detached_process, "_LAST", 60.0)  # that it has gone is seen late on a busy machine
+    """hermes-agent's defect 2.4 #4: a detached process was reported as killed without any signal."""
+    monkeypatch.setattr(detached_process, "_LAST", 60.0)  # a busy machine shows late that the process has ended
     script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $!; wait; wait; sleep 600"
     started = await asyncio.create_subprocess_exec(
         "bash", "-c", script, stdout=asyncio.subprocess.PIPE, start_new_session=True
@@ -132,7 +132,7 @@ async def test_the_end_of_a_detached_process_is_noticed(tmp_path, sleeper):
     ids=["another process of that pid", "another boot", "another namespace", "unknown start"],
 )
 async def test_a_pid_that_means_another_process_is_not_taken_for_the_old_one(tmp_path, sleeper, changed):
-    """Predecessor 2.4 #10: a reused pid was listed, and could be killed, as the old process."""
+    """hermes-agent's defect 2.4 #10: a reused pid was listed, and could be killed, as the old process."""
     path = tmp_path / "processes.json"
     path.write_text(json.dumps([written(sleeper.pid, **changed)]))
     registry = ProcessRegistry(checkpoint=path)
@@ -158,7 +158,7 @@ async def test_a_damaged_checkpoint_says_which_file_to_remove(tmp_path, text):
 async def test_a_process_that_cannot_be_written_down_is_not_left_running(tmp_path):
     (tmp_path / "file").write_text("")
     async with model(checkpoint=tmp_path / "file" / "processes.json") as one:
-        with pytest.raises(OutputError, match="cannot be written"):
+        with pytest.raises(OutputError, match="cannot write the checkpoint"):
             await one.background("exec sleep 600")
         assert [info for info in await one.context.sandbox.processes.list() if info.running] == []
 
@@ -166,13 +166,13 @@ async def test_a_process_that_cannot_be_written_down_is_not_left_running(tmp_pat
 async def test_a_checkpoint_that_cannot_be_replaced_leaves_no_draft(tmp_path):
     (tmp_path / "processes.json").mkdir()
     async with model(checkpoint=tmp_path / "processes.json") as one:
-        with pytest.raises(OutputError, match="cannot be written"):
+        with pytest.raises(OutputError, match="cannot write the checkpoint"):
             await one.background("exec sleep 600")
     assert [path.name for path in tmp_path.iterdir()] == ["processes.json"]
 
 
 async def test_two_runs_write_two_files(tmp_path):
-    """Predecessor 2.4 #10: all runs of a user shared one file, written in place."""
+    """hermes-agent's defect 2.4 #10: all runs of a user shared one file, written in place."""
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     async with model(checkpoint=paths[0]) as first, model(checkpoint=paths[1]) as second:
         sessions = [await first.background("read line"), await second.background("read line")]

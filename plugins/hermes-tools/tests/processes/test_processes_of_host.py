@@ -1,4 +1,4 @@
-"""What /proc tells of the processes of this machine."""
+"""The processes of this machine, read from /proc."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hermes_tools.processes.host_processes import (
 
 @contextlib.contextmanager
 def started(*argv: str, executable: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program that ends with its input."""
+    """Start a program that ends when its input is closed."""
     with subprocess.Popen(argv, executable=executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         try:
             yield program
@@ -56,7 +56,7 @@ def test_a_name_cannot_be_taken_for_the_fields_behind_it(tmp_path: Path, name: s
         assert (found.parent, found.session) == (os.getpid(), os.getsid(0))
 
 
-def test_a_process_that_waits_to_be_collected_runs_no_more():
+def test_a_zombie_does_not_count_as_running():
     with started("cat") as program:
         program.kill()
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
@@ -108,7 +108,7 @@ def test_a_lack_of_descriptors_is_not_taken_for_the_end_of_a_process():
 
 
 def test_descendants_are_found_over_several_generations_and_signalled():
-    # Each goes on waiting when the one below it has been killed.
+    # Each keeps waiting after its child has been killed.
     script = "bash -c 'bash -c \"echo \\$\\$; read line; :\"; read line; :'; read line; :"
     with started("bash", "-c", script) as program:
         last = int(line_of(program))
@@ -121,7 +121,7 @@ def test_descendants_are_found_over_several_generations_and_signalled():
         assert family < with_descendants(running, [os.getpid()])
         signal_all(family, signal.SIGKILL)
         assert program.wait() == -signal.SIGKILL
-        # The pipe ends when the last one that could write to it has gone.
+        # The pipe ends when the last process that could write to it has ended.
         assert line_of(program) == b""
 
 

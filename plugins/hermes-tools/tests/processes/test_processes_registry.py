@@ -1,4 +1,4 @@
-"""The registry of background processes: whose they are, how many, how long they are kept, and who is told."""
+"""The registry of background processes: their owners, limits, retention and events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def until(condition):
 
 
 async def test_a_process_is_found_by_its_own_rollout_only():
-    """Predecessor 2.4 #5: any rollout could poll, feed and kill another one's process."""
+    """hermes-agent's defect 2.4 #5: any rollout could poll, feed and kill another one's process."""
     async with model(rollout_id="first") as first, model(rollout_id="second", registry=first.registry) as second:
         session = await first.background("read line")
         assert (await second.process("list"))["processes"] == []
@@ -40,7 +40,7 @@ async def test_a_process_is_found_by_its_own_rollout_only():
 
 
 async def test_the_cap_is_per_rollout_and_counts_the_running_ones():
-    """Predecessor 2.4 #6: the cap was global and did not bound what runs."""
+    """hermes-agent's defect 2.4 #6: the cap was global and did not bound what runs."""
     async with model(rollout_id="first") as first, model(rollout_id="second", registry=first.registry) as second:
         sessions = [await first.background("read line") for _ in range(64)]
         answer = await first.terminal("true", background=True)
@@ -62,7 +62,7 @@ async def test_starts_at_one_time_cannot_get_past_the_cap():
 
 
 async def test_an_ended_process_is_kept_for_30_minutes_from_its_end():
-    """Predecessor 2.4 #6: counted from the start, a job of 31 minutes vanished as soon as it had ended."""
+    """hermes-agent's defect 2.4 #6: counted from the start, a job of 31 minutes vanished as soon as it had ended."""
     clock = Clock()
     async with model(clock=clock) as one:
         session = await one.background("read line; exit 3")
@@ -110,7 +110,7 @@ async def test_the_end_of_a_rollout_forgets_its_processes():
 
 
 async def test_a_process_whose_sandbox_went_away_is_lost_and_no_longer_active():
-    """Predecessor 2.4 #7: one failed look was taken for the end, without a word about it."""
+    """hermes-agent's defect 2.4 #7: a single failed poll silently counted as the end."""
     registry = ProcessRegistry()
     async with sandbox() as box:
         one = Model(box, registry, "rollout-1")
@@ -146,7 +146,7 @@ async def test_observers_are_told_of_start_interval_and_end():
     assert "".join(event.output for event in events) == "hello\nbye\n"
 
 
-async def test_the_end_is_told_once_however_it_is_learnt():
+async def test_the_end_is_reported_once():
     events = []
     async with model(fire=events.append) as one:
         session = await one.background("read line")
@@ -155,8 +155,8 @@ async def test_the_end_is_told_once_however_it_is_learnt():
     assert events[-1].reason == "killed"
 
 
-async def test_the_more_are_watched_the_less_often_one_that_writes_very_much_is_looked_at(monkeypatch):
-    """Sixty-four of them, each looked at every second, kept the event loop for nine tenths of it."""
+async def test_a_busy_process_is_polled_less_often_the_more_processes_are_watched(monkeypatch):
+    """Sixty-four such processes, each looked at every second, used nine tenths of the event loop's time."""
     async with model() as one:
         for _ in range(19):
             await one.background("read line", watch_patterns=["never"])
@@ -200,9 +200,9 @@ def test_a_text_that_appears_all_the_time_is_given_up_after_three_strikes():
     clock.time += MATCH_PAUSE
     assert watch.match("x") == "x"
     for _ in range(3):
-        assert not watch.worn_out
+        assert not watch.is_muted
         assert watch.match("x") is None
-    assert watch.worn_out
+    assert watch.is_muted
     clock.time += MATCH_PAUSE
     assert watch.match("x") is None
 

@@ -1,4 +1,4 @@
-"""Background processes in a whole rollout: through the model's calls, seen by a plugin, gone at its end."""
+"""Background processes in a whole rollout: started by the model, observed by a plugin, ended with the rollout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def observed_registry(seen):
 
 
 class Driver(Script):
-    """A script whose later calls name the process that its first call has started."""
+    """A script whose later calls use the session id that its first call returned."""
 
     def then(self, name, **arguments):
         async def reply():

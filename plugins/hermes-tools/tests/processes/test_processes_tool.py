@@ -1,4 +1,4 @@
-"""The tool `process`, and `terminal` with `background`: the predecessor's answers, against real sandboxes."""
+"""The tool `process`, and `terminal` with `background`: hermes-agent's answers, against real sandboxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROCESS = next(spec for spec in TOOLS if spec.name == "process")
 TERMINAL = next(spec for spec in TOOLS if spec.name == "terminal")
 
 
-async def test_starting_answers_the_predecessors_fields():
+async def test_starting_returns_hermes_agents_fields():
     async with model() as one:
         answer = await one.terminal("read line", background=True)
         assert re.fullmatch("proc_[0-9a-f]{12}", answer.pop("session_id"))
@@ -33,14 +33,14 @@ async def test_a_timeout_given_with_background_is_answered_with_a_note():
         assert "process" in answer["timeout_note"]
 
 
-async def test_a_short_check_interval_is_raised_and_said():
+async def test_a_short_check_interval_is_raised_with_a_note():
     async with model() as one:
         assert "30" in (await one.terminal("true", background=True, check_interval=5))["check_interval_note"]
         assert "check_interval_note" not in await one.terminal("true", background=True, check_interval=60)
 
 
 @pytest.mark.parametrize("name", ["pty", "check_interval", "notify_on_complete", "watch_patterns"])
-async def test_what_means_nothing_without_background_is_refused(name):
+async def test_arguments_that_need_background_are_refused_without_it(name):
     async with model() as one:
         answer = await one.terminal("touch done", **{name: ["x"] if name == "watch_patterns" else 40})
         assert name in answer["error"]
@@ -48,7 +48,7 @@ async def test_what_means_nothing_without_background_is_refused(name):
 
 
 async def test_a_workdir_that_is_not_there_starts_nothing_and_is_not_listed():
-    """Predecessor 2.4 #7: a failed start was listed as running for ever."""
+    """hermes-agent's defect 2.4 #7: a failed start was listed as running until the end."""
     async with model() as one:
         answer = await one.terminal("true", background=True, workdir="nowhere")
         assert answer["exit_code"] == -1
@@ -88,7 +88,7 @@ async def test_a_long_command_is_listed_with_its_first_200_characters_and_polled
 
 
 async def test_polling_tells_what_is_new_since_the_last_poll():
-    """Predecessor 2.4 #8: poll was not incremental although its description said so."""
+    """hermes-agent's defect 2.4 #8: poll was not incremental although its description said so."""
     async with model() as one:
         session = await one.background("echo one; read line; echo two; read line")
         assert await one.says(session, "one\n") == "one\n"
@@ -126,7 +126,7 @@ async def test_characters_that_arrive_in_parts_are_never_broken():
 
 
 async def test_the_log_shows_the_last_lines_or_any_page():
-    """Predecessor 2.4 #8: the log could not be read from its start."""
+    """hermes-agent's defect 2.4 #8: the log could not be read from its start."""
     async with model() as one:
         session = await one.background("seq 1 1000")
         await one.process("wait", session)
@@ -172,8 +172,8 @@ async def test_waiting_too_long_answers_timeout_and_the_last_1000_characters():
         assert "still running" in answer["timeout_note"]
 
 
-async def test_a_wait_above_the_limit_is_clamped_and_said():
-    """Predecessor 2.4 #9: the clamp was dead code."""
+async def test_a_wait_above_the_limit_is_clamped_with_a_note():
+    """hermes-agent's defect 2.4 #9: the clamp was dead code."""
     async with model(wait_limit=0.2) as one:
         session = await one.background("read line")
         answer = await one.process("wait", session, timeout=500)
@@ -183,7 +183,7 @@ async def test_a_wait_above_the_limit_is_clamped_and_said():
 
 
 async def test_a_wait_ends_at_the_moment_the_process_does():
-    """Predecessor 2.4 #9: waiting looked once a second and held a thread."""
+    """hermes-agent's defect 2.4 #9: a wait polled once a second and occupied a thread."""
     async with model() as one:
         session = await one.background("read line; exit 4")
         waiting = asyncio.ensure_future(one.process("wait", session))
@@ -204,8 +204,8 @@ async def test_an_embedding_application_can_interrupt_a_wait():
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_killing_answers_what_was_observed(level, monkeypatch):
-    """Predecessor 2.4 #4: the exit code was set to -15 before anything had ended."""
-    # So long may it take on a busy machine until the process has ended by itself.
+    """hermes-agent's defect 2.4 #4: the exit code was set to -15 before anything had ended."""
+    # On a busy machine it can take this long until the process has ended by itself.
     monkeypatch.setitem(ProcessRegistry.kill.__kwdefaults__, "grace", 60.0)
     async with model(level) as one:
         session = await one.background("trap 'exit 5' TERM; echo up; while :; do read -t 0.05 line; done")
@@ -234,7 +234,7 @@ async def test_nothing_of_a_killed_process_is_left():
 
 
 async def test_writing_submitting_and_closing():
-    """Predecessor 1.4: there was no input at all inside a sandbox."""
+    """hermes-agent's defect 1.4: there was no input at all inside a sandbox."""
     async with model() as one:
         session = await one.background("cat; echo over")
         assert await one.process("write", session, data="a bü") == {"status": "ok", "bytes_written": 5}
@@ -254,7 +254,7 @@ async def test_closed_input_is_an_answer_not_a_failure():
         assert (answer["status"], "input" in answer["error"]) == ("error", True)
 
 
-async def test_unknown_and_missing_ids_are_answered_as_the_predecessor_does():
+async def test_unknown_and_missing_ids_are_answered_as_by_hermes_agent():
     async with model() as one:
         unknown = await one.process("poll", "proc_0123456789ab")
         assert unknown == {"status": "not_found", "error": "No process with ID proc_0123456789ab"}
@@ -316,7 +316,7 @@ async def test_escape_sequences_are_removed_also_when_they_come_in_parts():
 
 
 async def test_the_caller_s_environment_is_not_handed_on(monkeypatch):
-    """Predecessor 2.4 #11: every API key of the caller was in the child's environment."""
+    """hermes-agent's defect 2.4 #11: every API key of the caller was in the child's environment."""
     monkeypatch.setenv("SOME_API_KEY", "sk-secret")
     async with model() as one:
         session = await one.background("env")
@@ -330,7 +330,7 @@ async def test_a_command_with_a_nul_is_refused_and_nothing_is_started():
         assert await one.process("list") == {"processes": []}
 
 
-def test_the_schema_has_the_predecessors_actions_and_names():
+def test_the_schema_has_hermes_agents_actions_and_names():
     properties = PROCESS.parameters["properties"]
     assert properties["action"]["enum"] == ["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
     assert set(properties) >= {"session_id", "data", "timeout", "offset", "limit"}

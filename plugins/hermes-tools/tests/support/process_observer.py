@@ -1,4 +1,4 @@
-"""A plugin that writes down what it is told of background processes."""
+"""A plugin that records the events of background processes."""
 
 from __future__ import annotations
 

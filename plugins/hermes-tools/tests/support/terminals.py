@@ -1,4 +1,4 @@
-"""What the tests of the interactive terminal share: a rollout that calls its two tools."""
+"""Shared by the tests of the interactive terminal: a driver that calls its two tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPECS = {spec.name: spec for spec in TOOLS}
 
 
 class Driver:
-    """Calls `terminal_stateful` and `tmux` as a model would, and reads their JSON."""
+    """Calls `terminal_stateful` and `tmux` as a model would, and parses their JSON."""
 
     def __init__(self, opened):
         self.context = SimpleNamespace(sandbox=opened, state={})
@@ -31,7 +31,7 @@ class Driver:
         return await self.tmux("send_keys", keys=list(keys), **arguments)
 
     async def sees(self, wanted, *, seconds=60.0):
-        """Look until the screen holds `wanted`; returns the answer."""
+        """Capture the screen until it contains `wanted`. Return the answer."""
         async with asyncio.timeout(seconds):
             while True:
                 answer = await self.tmux("capture")
@@ -40,7 +40,7 @@ class Driver:
                 assert answer.get("status") != "exited", answer
 
     async def shows(self, screen):
-        """Look until this is all that the screen shows, which may be a while after the shell has come back."""
+        """Capture the screen until it shows exactly this, which can be some time after the shell's prompt is back."""
 
         async def is_shown():
             return (await self.tmux("capture"))["screen"] == screen

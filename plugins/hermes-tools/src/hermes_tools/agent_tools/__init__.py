@@ -1,4 +1,4 @@
-"""Tools in hermes-agent's own terms: `Tool`, `ToolCall`, `ToolResult`, and the registry of an environment's tools."""
+"""hermes-agent's tool classes: `Tool`, `ToolCall`, `ToolResult`, and the registry of an environment's tools."""
 
 from __future__ import annotations
 

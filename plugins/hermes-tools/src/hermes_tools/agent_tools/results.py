@@ -1,4 +1,4 @@
-"""What is taken from an agent's tool call and what is not, and how an answer becomes its `ToolResult`."""
+"""Filters the arguments of an agent's tool call and converts answers to `ToolResult`."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any, Final
 from hermes_tools.agent_tools.tool import ToolCall, ToolResult
 
 POLICY_WORDS: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
-"""Arguments that are the environment's to decide, never a caller's."""
+"""Arguments that only the environment decides, never a caller."""
 _LONGEST: Final = 600.0
 
 
 def without_policy(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is the environment's to decide."""
+    """Return the arguments without those that only the environment decides."""
     return {name: value for name, value in arguments.items() if name not in POLICY_WORDS}
 
 
 def clamp_timeout(timeout: Any) -> float | None:
-    """Bring a timeout into 1 … 600 seconds; None and what is no number mean the default."""
+    """Clamp a timeout to 1 … 600 seconds. Return None, which means the default, if it is not a number."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout != timeout:  # noqa: PLR0124 - NaN
         return None
     return min(_LONGEST, max(1.0, float(timeout)))
 
 
 def result_for(call: ToolCall, result: ToolResult) -> ToolResult:
-    """Return a result under its call's id."""
+    """Return a copy of the result with the call's id."""
     return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)
 
 
 def parse_result(content: str) -> ToolResult:
-    """Read what a tool answered: the keys of its JSON become the result's; another text is its output."""
+    """Parse a tool's answer: a JSON object sets the fields of the result, and any other text becomes its output."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
         return ToolResult(success=True, output=content)
-    # It may be anybody's JSON that the tool passes on.
+    # The tool may pass on JSON that it did not write, so the keys can have any type.
     if not isinstance(answer, dict) or not isinstance(metadata := answer.get("metadata") or {}, dict):
         return ToolResult(success=True, output=content)
     if isinstance(answer.get("success"), bool) and "output" in answer:
@@ -51,7 +51,7 @@ def parse_result(content: str) -> ToolResult:
 
 
 def command_result(answer: Mapping[str, Any]) -> ToolResult:
-    """Return what a command answered; it failed if it says so, or with another exit code than 0."""
+    """Convert the answer of a command. The result is a failure if it has an error or an exit code other than 0."""
     code = answer["exit_code"]
     rest = {name: value for name, value in answer.items() if name not in {"output", "error"}}
     error = answer.get("error") or (f"Exit code: {code}" if code != 0 else None)

@@ -1,6 +1,6 @@
-"""Tools as agents know them that call tools in text: a `ToolCall` in, a `ToolResult` out; the names are hermes-agent's.
+"""Tools for agents that write calls as text: a `ToolCall` in, a `ToolResult` out; the names are hermes-agent's.
 
-What a plugin's tool is, is in `hermes_core.contracts.tool`.
+`hermes_core.contracts.tool` has the contract of a plugin's tool.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final
 from hermes_core.contracts.model import encode
 from hermes_core.specs import ToolSpec
 
-# In a tool's output these would pass for the protocol's own marks; as an escape the JSON means the same.
+# These tags in a tool's output could be mistaken for the protocol's own. Escaped, the JSON has the same value.
 _MARK: Final = re.compile(r"<(?=/?(?:tools|tool_call|tool_response|think)\b)")
 _ESCAPED: Final = r"\\u003c"
 
 
 @dataclass(slots=True)
 class ToolSchema:
-    """What the model is told of a tool.
+    """Description of a tool for the model.
 
     `parameters` is a JSON schema of type object, or only its `properties`, with `required` beside it. An `external`
     tool runs outside the sandbox.
@@ -34,7 +34,7 @@ class ToolSchema:
     external: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of the prompt's `<tools>` list."""
+        """Return the tool's entry in the prompt's `<tools>` list."""
         return {"name": self.name, "description": self.description, "parameters": self.json_schema(), "required": None}
 
     def json_schema(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class ToolSchema:
         return {**schema, "required": list(self.required)} if self.required else schema
 
     def spec(self) -> ToolSpec:
-        """Return the declaration that our dispatcher works with."""
+        """Return the same tool as a `ToolSpec`, for the dispatcher."""
         return ToolSpec(
             name=self.name,
             summary=self.description.partition("\n")[0] or self.name,
@@ -60,7 +60,7 @@ class ToolSchema:
 
 @dataclass(slots=True)
 class ToolCall:
-    """A call. `raw_text` is the model's own text of it, `uniq_id` the id that its answer repeats."""
+    """A tool call. `raw_text` is the model's text of the call, `uniq_id` the id that the result repeats."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class ToolResult:
-    """An answer. `metadata` (exit code, …) is for the environment; the model sees it only where it is asked for."""
+    """Result of a tool call. `metadata` (exit code, …) is for the environment; the model sees it only on request."""
 
     success: bool
     output: str = ""
@@ -79,7 +79,7 @@ class ToolResult:
     uniq_id: str = ""
 
     def to_dict(self, *, with_metadata: bool = True) -> dict[str, Any]:
-        """Return the answer as plain JSON values."""
+        """Return the result as plain JSON values."""
         answer: dict[str, Any] = {"success": self.success, "output": self.output}
         if self.error is not None:
             answer["error"] = self.error
@@ -88,23 +88,23 @@ class ToolResult:
         return {**answer, "uniq_id": self.uniq_id} if self.uniq_id else answer
 
     def to_xml(self, *, with_metadata: bool = False) -> str:
-        """Return the answer as the model reads it; marks of the protocol inside it are escaped."""
+        """Return the result as the model reads it, with the protocol's tags escaped inside it."""
         text = encode(self.to_dict(with_metadata=with_metadata)).decode()
         return f"<tool_response>{_MARK.sub(_ESCAPED, text)}</tool_response>"
 
 
 class Tool(ABC):
-    """A tool that an environment writes itself; it runs in the environment's process, on its event loop."""
+    """A tool that an environment defines. It runs in the environment's process, on its event loop."""
 
     @property
     @abstractmethod
     def schema(self) -> ToolSchema:
-        """What the model is told of it."""
+        """The tool's description for the model."""
 
     @abstractmethod
     async def execute(self, **arguments: Any) -> ToolResult:
-        """Do it. `trajectory_id` and `task_id` are passed where the signature names them."""
+        """Run the tool. `trajectory_id` and `task_id` are passed if the signature names them."""
 
     def is_available(self) -> tuple[bool, str | None]:
-        """Tell whether it can be used here, and if not, why; one that cannot is not offered."""
+        """Return whether the tool can be used here, and the reason if not. An unavailable tool is not offered."""
         return True, None

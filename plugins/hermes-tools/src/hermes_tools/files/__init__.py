@@ -1,1 +1,1 @@
-"""Reading, writing, patching and searching files."""
+"""The tools that read, write, patch and search files."""

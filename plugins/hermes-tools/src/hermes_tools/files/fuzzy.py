@@ -1,7 +1,7 @@
-"""Finding the text a model meant when it quotes a file not quite exactly.
+"""Finds the text that a model meant when it did not quote a file exactly.
 
-Strategies go from exact to loose. The first one that finds anything decides: one place is used and reported, several
-are refused, and nothing looser is tried then, because a looser match can only be a worse guess.
+Strategies are tried from exact to loose. The first one that finds anything decides: a single match is used and
+reported, several matches are an error, and no looser strategy is tried, because it could only guess worse.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from hermes_tools.files.matching import (
     tell_count,
 )
 
-# The share of characters in a longest common subsequence. Unrelated code of one shape comes to 0.78, a block with one
-# character in ten misquoted to 0.90.
+# The share of characters in a longest common subsequence. Unrelated code of the same shape reaches 0.78, a block with
+# one character in ten misquoted 0.90.
 _ANCHOR_SIMILARITY: Final = 0.85
 _ANCHOR_MAX_LINES: Final = 400
-# A comparison cannot be interrupted: of two texts so long it takes 0.1 s.
+# A comparison cannot be interrupted. With two texts of this length it takes 0.1 s.
 _ANCHOR_MAX_CHARACTERS: Final = 50_000
-# Pairs of characters that are compared in the time in which a search looks at one.
+# Pairs of characters that a comparison processes in the time that a search needs for one character.
 _PAIRS: Final = 32
 _HINT_MAX_LINES: Final = 5000
 _HINT_MAX_CHARACTERS: Final = 200
@@ -46,7 +46,7 @@ _INDENT: Final = re.compile(r"[^\S\n]*")
 
 
 class _Search:
-    """A text that is searched, and the work left for it."""
+    """A text to search, and the effort that is left for it."""
 
     def __init__(self, text: str, effort: Effort) -> None:
         self.text = text
@@ -60,9 +60,9 @@ class _Search:
 def find_edits(
     text: str, old: str, new: str, *, replace_all: bool = False, effort: Effort | None = None
 ) -> tuple[str, list[Edit]]:
-    """Return the strategy that found `old` in `text`, and the edits that put `new` in its place.
+    """Return the strategy that found `old` in `text`, and the edits that replace it by `new`.
 
-    Raises MatchError, also where it would take more than `effort`.
+    Raises MatchError, also if the search would take more than `effort`.
     """
     search = _Search(text, effort or Effort())
     for name, strategy in STRATEGIES.items():
@@ -87,7 +87,7 @@ def _only(found: list[Edit], name: str, text: str) -> list[Edit]:
 
 
 def _apart(edits: Iterable[Edit], search: _Search) -> Iterator[Edit]:
-    """Leave out edits that overlap with the one before; what they make together has to stay a file of usual size."""
+    """Yield the edits that do not overlap the one before. Raise MatchError if the result would exceed SIZE_LIMIT."""
     end, size = 0, len(search.text)
     for edit in edits:
         search.effort.spend(LINE_EFFORT)
@@ -96,8 +96,8 @@ def _apart(edits: Iterable[Edit], search: _Search) -> Iterator[Edit]:
         end, size = edit.end, size + len(edit.text) - (edit.end - edit.start)
         if size > SIZE_LIMIT:
             raise MatchError(
-                f"With every occurrence replaced the file would have more than {SIZE_LIMIT} characters, more than "
-                "patch makes. Nothing was changed. Use the terminal."
+                f"With every occurrence replaced, the file would have more than {SIZE_LIMIT} characters, the limit of "
+                "patch. Nothing was changed. Use the terminal."
             )
         yield edit
 
@@ -111,9 +111,9 @@ def _closest(text: str, old: str) -> str:
     lines = [line.strip()[:_HINT_MAX_CHARACTERS] for line in text.split("\n")]
     near = process.extractOne(wanted, lines, scorer=fuzz.ratio, score_cutoff=_HINT_SIMILARITY)
     if near is None:
-        return " No line of the file is like its first line; read the file again."
+        return " No line of the file is similar to its first line; read the file again."
     line, _, index = near
-    return f" The line most like its first one is line {index + 1}: {line!r}. Read the file there and quote it."
+    return f" The line most similar to its first line is line {index + 1}: {line!r}. Read the file there and quote it."
 
 
 def _exact(search: _Search, old: str, new: str) -> Iterator[Edit]:
@@ -137,7 +137,7 @@ def _starts(search: _Search, text: str, old: str) -> Iterator[int]:
 
 
 def _misquotes_indentation(search: _Search, text: str, old: str, new: str) -> bool:
-    """Tell whether lines were quoted with too little indentation: then further new lines would come out wrong."""
+    """Return whether `old` was quoted with too little indentation, so that other new lines would be wrong."""
     if "\n" not in old + new or not old[0].isspace():
         return False
     for at in _starts(search, text, old):
@@ -154,7 +154,7 @@ def _indent_end(text: str, begin: int) -> int:
 
 
 def _typography(search: _Search, old: str, new: str) -> Iterator[Edit]:
-    # What old and new have in common keeps the file's own characters.
+    # The common start and end of old and new keep the file's own characters.
     head, tail = common_ends(old, new)
     text = search.text.translate(TYPOGRAPHY)
     for edit in _occurrences(search, text, old.translate(TYPOGRAPHY), new):
@@ -188,7 +188,7 @@ def _by_lines(key: Key, *, move: bool, trim: bool = False) -> _Strategy:
 
 
 def _blocks(old: str, new: str, *, trim: bool) -> tuple[list[str], list[str], bool]:
-    """Split both texts into lines; `whole` tells that the last line's newline belongs to the match."""
+    """Split both texts into lines. `whole` is true if the newline of the last line belongs to the match."""
     if trim:
         old, new = _trim_blank_lines(old), _trim_blank_lines(new)
     whole = old.endswith("\n")
@@ -216,7 +216,7 @@ def _block_anchor(search: _Search, old: str, new: str) -> Iterator[Edit]:
     for first, after in _like(search, quoted):
         search.effort.spend(LINE_EFFORT * len(fresh) + len(new))
         window = search.lines[first:after]
-        # Lines that are the same tell how the indentation moved; the anchors always are.
+        # Equal lines show how the indentation differs; the anchors are always equal.
         same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
         same.append((quoted[-1], window[-1]))
         placed = reindent(fresh, [a for a, _ in same], [b for _, b in same], search.effort)
@@ -225,7 +225,7 @@ def _block_anchor(search: _Search, old: str, new: str) -> Iterator[Edit]:
 
 
 def _like(search: _Search, quoted: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the first line of each block that begins, ends and mostly reads like the quoted one, and the line after."""
+    """Yield the first line, and the line after the last, of each block that is similar and has the same two anchors."""
     from rapidfuzz.distance import Indel
 
     middle = "\n".join(line.strip() for line in quoted[1:-1])
@@ -258,4 +258,4 @@ STRATEGIES: Final[dict[str, _Strategy]] = {
     "unicode_and_whitespace": _by_lines(collapse_plain, move=True, trim=True),
     "block_anchor": _block_anchor,
 }
-"""Tried in this order; the name is reported to the model."""
+"""The strategies in the order in which they are tried. The model sees the name of the one that matched."""

@@ -1,4 +1,4 @@
-"""Placing the hunks of a patch text in the file that they change."""
+"""Places the hunks of a patch text in the file that they change."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _KEYS: Final[dict[str, Key]] = {
 def place_hunks(
     text: str, hunks: Sequence[Hunk], path: str, *, effort: Effort | None = None
 ) -> tuple[list[Edit], set[str]]:
-    """Find every hunk in `text`, whose last line is ended; return the edits in order and how they were matched.
+    """Find each hunk in `text`, which ends with a newline. Return the edits in order, and how they were matched.
 
-    Raises MatchError, also where it would take more than `effort`.
+    Raises MatchError, also if the search would take more than `effort`.
     """
     effort = effort or Effort()
     file = _File(path, Lines(text.removesuffix("\n") if text else None, effort), effort)
@@ -67,7 +67,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _File:
-    """A file that hunks are placed in: `taken` are the first and last line + 1 of hunks that have a place, in order."""
+    """A file in which hunks are placed. `taken` has the first and the last line + 1 of each placed hunk, in order."""
 
     path: str
     lines: Lines
@@ -76,7 +76,7 @@ class _File:
     after: int = 0
 
     def locate(self, hunk: Hunk) -> _Place:
-        """Find where one hunk belongs, and take its lines."""
+        """Find the place of a hunk, and mark its lines as taken."""
         self.effort.spend(LINE_EFFORT * len(hunk.body))
         place = self._place(hunk, self._below_anchors(hunk))
         self.after = place.at + len(hunk.quoted)
@@ -100,11 +100,11 @@ class _File:
         shown = "\n".join(quoted[:5])
         raise MatchError(
             f"{self.path}: the context of the hunk at line {hunk.number} of the patch text was not found. Nothing was "
-            f"changed. Read the file again; this was looked for:\n{shown}"
+            f"changed. Read the file again. Expected lines:\n{shown}"
         )
 
     def _may_take(self, at: int, size: int, hunk: Hunk) -> bool:
-        """Tell whether no other hunk has taken the lines, and whether they end the file where the hunk does."""
+        """Return whether the lines are free, and are the last lines of the file if the hunk must be at its end."""
         after = at + size
         if hunk.at_end and after != len(self.lines):
             return False
@@ -116,25 +116,25 @@ class _File:
             return found[0]
         if hunk.line is not None:
             at, quoted = hunk.line - 1, hunk.quoted
-            if at >= floor and self.lines.lie_at(at, quoted, key) and self._may_take(at, len(quoted), hunk):
+            if at >= floor and self.lines.block_is_at(at, quoted, key) and self._may_take(at, len(quoted), hunk):
                 return at
         raise _ambiguous(found, hunk, self.path)
 
     def _below_anchors(self, hunk: Hunk) -> int:
-        """Return the first line a hunk may begin at: the one after its anchors, which are looked for in order."""
+        """Return the first line at which the hunk can begin: the one after its anchors, which are searched in order."""
         floor = 0
         top = hunk.quoted[:1]
         for number, anchor in enumerate(hunk.anchors, 1):
             at = self._anchor(anchor, hunk, floor)
-            # The last anchor may itself be the first line of the hunk.
-            begins = number == len(hunk.anchors) and bool(top) and self.lines.lie_at(at, top, collapse)
+            # The last anchor can also be the first line of the hunk.
+            begins = number == len(hunk.anchors) and bool(top) and self.lines.block_is_at(at, top, collapse)
             floor = at if begins else at + 1
         return floor
 
     def _anchor(self, anchor: str, hunk: Hunk, floor: int) -> int:
         whole = partial(self.lines.find, [anchor], collapse)
         for find in (whole, partial(self.lines.find_beginnings, anchor, collapse)):
-            # Below the hunk before at first: hunks in their order are placed in one pass through the file.
+            # First below the previous hunk: hunks that are in order are placed in one pass through the file.
             later = next(find(first=max(floor, self.after)), None)
             if later is not None:
                 return later
@@ -160,13 +160,13 @@ def _insertion(lines: Lines, hunk: Hunk, path: str, floor: int) -> int:
     if hunk.anchors:
         return floor
     raise MatchError(
-        f"{path}: the hunk at line {hunk.number} of the patch text only adds lines and does not say where. Nothing was "
+        f"{path}: the hunk at line {hunk.number} of the patch text only adds lines, without saying where. Nothing was "
         "changed. Add context lines, a '@@' line, or '*** End of File' to append."
     )
 
 
 def _edits(hunk: Hunk, place: _Place, lines: Lines) -> Iterator[Edit]:
-    """Yield an edit per run of changed lines, so that context keeps the file's own text."""
+    """Yield one edit per run of changed lines, so that context lines keep the file's own text."""
     fresh = iter(place.added)
     line = first = place.at
     added: list[str] = []

@@ -1,4 +1,4 @@
-"""New lines move to the indentation of the file as the quoted lines moved to what was found."""
+"""Reindents new lines: they move as the quoted lines moved to the lines that were found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hermes_tools.files.matching import LINE_EFFORT, Effort
 
 
 def reindent(new: Sequence[str], old: Sequence[str], found: Sequence[str], effort: Effort) -> list[str] | None:
-    """Move new lines to the file's indentation, as `old` lines moved to `found`; None when that is not clear."""
+    """Reindent `new` as the lines of `old` are reindented in `found`. Return None if that is ambiguous."""
     moves: dict[str, str] = {}
     for quoted, actual in zip(old, found, strict=True):
         if quoted.strip() and moves.setdefault(_indent(quoted), _indent(actual)) != _indent(actual):
@@ -35,7 +35,7 @@ def _move(indent: str, moves: Mapping[str, str]) -> str | None:
         return moves[indent]
     shifts = {len(actual) - len(quoted) for quoted, actual in moves.items()}
     if len(shifts) > 1 or any(quoted and actual.strip(quoted) for quoted, actual in moves.items()):
-        # Tabs against spaces, or steps of another width: count steps.
+        # Tabs instead of spaces, or another indentation width: count the steps.
         for quoted, actual in moves.items():
             if quoted and indent == quoted * (len(indent) // len(quoted)):
                 return actual * (len(indent) // len(quoted))

@@ -1,4 +1,4 @@
-"""What every search of a file shares: its result, its refusal, its limit of work, and lines seen through a key."""
+"""Shared parts of all searches in a file: the edit, the error, the limit of effort, and lines compared by a key."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from itertools import accumulate, chain
 from typing import Final
 
 SIZE_LIMIT: Final = 16 * 2**20
-"""Bytes of the largest file that a patch reads, and characters of the largest that it makes."""
+"""Maximum size of a file that a patch reads, in bytes, and of one that it writes, in characters."""
 PLACES_SHOWN: Final = 10
-"""Where text fits in several places, as many are named; no more are looked for."""
+"""Maximum number of matches that an error names. The search stops after one more."""
 
 MAX_EFFORT: Final = 2_000_000_000
-# What one line costs Python code where one character costs a search in C; splitting and seeing it costs less.
+# Cost of a line in Python code, in units of the cost of a character for a search in C. To split a text and compute
+# the keys of its lines costs less.
 LINE_EFFORT: Final = 400
 _VIEW_EFFORT: Final = 150
 
-# One character to one character, so that offsets stay valid.
+# Each character becomes exactly one character, so that offsets stay valid.
 TYPOGRAPHY: Final = str.maketrans(
     "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u2010\u2011\u2012\u2013\u2014\u2212\u00a0\u2002\u2003\u2009\u202f",
     "\"\"\"\"''''------     ",
 )
 
 Key = Callable[[str], str]
-"""How a line is seen while lines are compared; what it returns holds no newline."""
+"""Maps a line to the text by which it is compared. The text has no newline."""
 
 
 class MatchError(ValueError):
-    """The text cannot be found, or not without doubt; the message is for the model."""
+    """The text was not found, or its place is ambiguous. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace the characters `start` … `end` by `text`."""
+    """Replacement of the characters `start` … `end` by `text`."""
 
     start: int
     end: int
@@ -43,25 +44,26 @@ class Edit:
 
 
 class Effort:
-    """The work that one call may still do, in characters looked at: about a nanosecond each.
+    """The effort left for a call, in characters that are searched: about a nanosecond each.
 
-    It is counted and not timed, so that a call does the same on a busy machine. A file can be made for a search to
-    take days, and a search cannot be ended from outside: it runs in a thread that other rollouts wait for.
+    Effort is counted instead of timed, so that a call has the same result on a busy machine. A file can be constructed
+    so that a search takes days, and a search cannot be stopped from outside: it runs in a thread that other rollouts
+    need.
     """
 
     def __init__(self, characters: int = MAX_EFFORT) -> None:
         self._left = characters
 
     def spend(self, characters: int) -> None:
-        """Count work that follows; raises MatchError where there would be too much of it."""
+        """Reserve effort for the next step. Raise MatchError if not enough is left."""
         if not self.affords(characters):
             raise MatchError(
-                "The search was given up: too much of the file is like the text that is looked for, or the file is too "
+                "The search was given up: too much of the file is similar to the text to find, or the file is too "
                 "long. Nothing was changed. Read the file again and quote fewer lines exactly, or use the terminal."
             )
 
     def affords(self, characters: int) -> bool:
-        """Count work that follows if there is enough left for it, and tell whether there is."""
+        """Reserve effort for the next step if enough is left. Return whether it is."""
         if characters > self._left:
             return False
         self._left -= characters
@@ -69,12 +71,12 @@ class Effort:
 
 
 def tell_count(places: Sequence[object]) -> str:
-    """Say how many places were found, of which no more than one above those shown are looked for."""
+    """Return the number of places as text. The search stops after PLACES_SHOWN + 1 of them."""
     return f"more than {PLACES_SHOWN}" if len(places) > PLACES_SHOWN else str(len(places))
 
 
 def common_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
-    """Return how many items two sequences share at the beginning, and how many of the others at the end."""
+    """Return how many items two sequences share at the beginning, and how many of the rest at the end."""
     shorter = min(len(one), len(other))
     head = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
     tail = next((i for i in range(shorter - head) if one[-1 - i] != other[-1 - i]), shorter - head)
@@ -82,36 +84,36 @@ def common_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
 
 
 def collapse(line: str) -> str:
-    """Reduce every run of white space to one space."""
+    """Replace each run of white space by one space, and strip the line."""
     return " ".join(line.split())
 
 
 def collapse_plain(line: str) -> str:
-    """Reduce white space and typographic quotes, dashes and spaces."""
+    """Collapse white space, and replace typographic quotes, dashes and spaces by plain ones."""
     return collapse(line.translate(TYPOGRAPHY))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Lines as a key shows them: a newline before, between and after them, and where each begins."""
+    """The keys of lines as one text, with a newline before, between and after them, and where each begins."""
 
     text: str
     starts: array[int]
 
     def between(self, first: int, after: int) -> str:
-        """Return lines `first` … `after`, without `after`, joined by newlines."""
+        """Return the lines from `first` up to but not including `after`, joined by newlines."""
         return self.text[self.starts[first] : self.starts[after] - 1] if after > first else ""
 
     def length(self, first: int, after: int) -> int:
-        """Return how many characters `between` would have."""
+        """Return the length of `between` for the same lines."""
         return self.starts[after] - 1 - self.starts[first] if after > first else 0
 
 
 class Lines:
-    """The lines of a text, searched in time that grows with the text and not with what is like it."""
+    """The lines of a text. The time of a search grows with the text, not with the number of similar lines."""
 
     def __init__(self, text: str | None, effort: Effort) -> None:
-        """Split a text, which has one line more than newlines; None has no line."""
+        """Split a text into lines, one more than it has newlines. None has no lines."""
         self._lines: Sequence[str] = []
         if text is not None:
             effort.spend(_VIEW_EFFORT * text.count("\n"))
@@ -126,11 +128,11 @@ class Lines:
         return self._lines[part]
 
     def start(self, at: int) -> int:
-        """Return where a line begins in the text; of the line after the last, where it would."""
+        """Return the offset at which a line begins. For the line after the last, return where it would begin."""
         return self.view(str).starts[at] - 1
 
     def view(self, key: Key) -> View:
-        """Return the lines seen through `key`."""
+        """Return the keys of all lines."""
         if key not in self._views:
             self._effort.spend(_VIEW_EFFORT * len(self._lines))
             keys = self._lines if key is str else [key(line) for line in self._lines]
@@ -139,17 +141,17 @@ class Lines:
         return self._views[key]
 
     def find(self, block: Sequence[str], key: Key, *, first: int = 0) -> Iterator[int]:
-        """Yield each line from `first` on where `block` begins, both seen through `key`; blank lines begin nowhere."""
+        """Yield each line from `first` on at which `block` begins, compared by `key`. A blank block is never found."""
         wanted = "\n".join(key(line) for line in block)
         if wanted.strip("\n"):
             yield from self._search(f"\n{wanted}\n", len(block), key, first)
 
     def find_beginnings(self, beginning: str, key: Key, *, first: int = 0) -> Iterator[int]:
-        """Yield each line from `first` on that begins with the text, both seen through `key`."""
+        """Yield each line from `first` on that begins with the text, compared by `key`."""
         yield from self._search(f"\n{key(beginning)}", 1, key, first)
 
-    def lie_at(self, at: int, block: Sequence[str], key: Key) -> bool:
-        """Tell whether `block` begins at line `at`, both seen through `key`."""
+    def block_is_at(self, at: int, block: Sequence[str], key: Key) -> bool:
+        """Return whether `block` begins at line `at`, compared by `key`."""
         wanted = "\n".join(key(line) for line in block)
         view = self.view(key)
         return 0 <= at < len(self._lines) and view.text.startswith(f"\n{wanted}\n", view.starts[at] - 1)
@@ -159,7 +161,7 @@ class Lines:
         while first < len(self._lines):
             begin = view.starts[first] - 1
             found = view.text.find(wanted, begin)
-            # Finding a place costs Python code something, and whoever gets it looks at each of its lines.
+            # A match has a cost in Python code, and the caller looks at each of its lines.
             passed = (len(view.text) if found < 0 else found) - begin
             self._effort.spend(passed + len(wanted) + LINE_EFFORT * (size + 2))
             if found < 0:

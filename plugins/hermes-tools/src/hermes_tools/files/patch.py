@@ -1,4 +1,4 @@
-"""The tool `patch`: find and replace, or a patch text over several files. Everything is applied, or nothing."""
+"""The tool `patch`: find and replace, or a patch text for several files. Either everything is applied or nothing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TOTAL_LIMIT: Final = 4 * SIZE_LIMIT
 
 
 class PatchTool:
-    """Changes files in both modes through a draft that is written at the end."""
+    """Changes files. Both modes edit a draft, which is written at the end."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Apply the change and answer `diff`, the files touched and how the text was matched."""
+        """Apply the change. Return `diff`, the changed files, and how the text was matched."""
         draft = _Draft(context.sandbox)
         try:
             if arguments.get("mode", "replace") == "patch":
@@ -45,12 +45,12 @@ class PatchTool:
 
 
 class _RefusedError(ValueError):
-    """The call cannot be carried out as written."""
+    """The arguments of the call cannot be applied. The message is for the model."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A file before and after: None where it does not exist."""
+    """The content of a file before and after the change; None if the file does not exist."""
 
     before: bytes | None
     after: bytes | None
@@ -59,7 +59,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Draft:
-    """Files as they will be; nothing reaches the sandbox before `commit`."""
+    """The future content of the files. Nothing is written to the sandbox before `commit`."""
 
     sandbox: Sandbox
     search_effort: Effort = field(default_factory=Effort)
@@ -98,7 +98,7 @@ class _Draft:
             raise
         if len(data) > room:
             raise _RefusedError(
-                f"{path} has {max(len(data), stat.size)} bytes, more than patch handles: {SIZE_LIMIT} for one file, "
+                f"{path} has {max(len(data), stat.size)} bytes, more than patch can edit: {SIZE_LIMIT} for one file, "
                 f"{_TOTAL_LIMIT} for all files of a patch. Nothing was changed. Use the terminal."
             )
         return _Entry(data, data, stat.mode & 0o7777)
@@ -115,7 +115,7 @@ class _Draft:
 
     async def diff(self) -> str:
         if not self.changes():
-            raise _RefusedError("The change leaves every file as it is. Nothing was changed.")
+            raise _RefusedError("The change would leave every file as it is. Nothing was changed.")
         return await asyncio.to_thread(self._diff)
 
     def _diff(self) -> str:
@@ -131,7 +131,7 @@ class _Draft:
         return "".join(parts)
 
     async def commit(self) -> None:
-        """Write every changed file, deletions last; when one fails, put back what was already written."""
+        """Write all changed files, and delete last. If a write fails, restore the files that were already written."""
         done: list[tuple[str, _Entry]] = []
         for place, entry in sorted(self.changes().items(), key=lambda item: item[1].after is None):
             try:
@@ -156,7 +156,7 @@ class _Draft:
             except OSError:
                 lost.append(self.names[place])
         if lost:
-            raise _RefusedError(f"Writing failed half-way, and these files could not be put back: {', '.join(lost)}.")
+            raise _RefusedError(f"Writing failed halfway, and these files could not be restored: {', '.join(lost)}.")
 
 
 def _text(data: bytes | None) -> str:
@@ -181,7 +181,7 @@ async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
         strategy, edits = find_edits(file.text, old, new, replace_all=every, effort=draft.search_effort)
         return file.apply(edits), strategy, len(edits)
 
-    # However short the texts are: comparing them on the event loop would delay every other rollout.
+    # In a thread even for short texts: to compare them on the event loop would delay all other rollouts.
     entry.after, strategy, replacements = await asyncio.to_thread(apply)
     return _match_fields({strategy}, replacements=replacements)
 

@@ -1,4 +1,4 @@
-"""The tool `read_file`: a numbered window of a text file."""
+"""The tool `read_file`: returns a window of a text file, with line numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_tools.results import explain, failure, json_result
 LINE_LIMIT: Final = 2000
 ANSWER_LIMIT: Final = 100_000
 SCAN_LIMIT: Final = 64 * 2**20
-"""Bytes that are looked through for line numbers; a tool call must not read a disk image."""
+"""Maximum bytes that are scanned for line numbers. A tool call must not read a whole disk image."""
 
 _BLOCK: Final = 2**20
 _SNIFFED: Final = 8192
@@ -25,10 +25,10 @@ _TEXT_CONTROLS: Final = b"\t\n\r\f\b\x1b"
 
 
 class ReadFileTool:
-    """Reads what is there: nothing is hidden, shortened by memory of earlier reads, or rewritten."""
+    """Reads files as they are: content is not hidden, rewritten, or shortened because of earlier reads."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Answer the lines `offset` … `offset + limit - 1` of `path`."""
+        """Return the lines `offset` … `offset + limit - 1` of `path`."""
         path, offset, limit = arguments["path"], arguments.get("offset", 1), arguments.get("limit", 500)
         try:
             place = await expand_home(path, context.sandbox)
@@ -48,7 +48,7 @@ class ReadFileTool:
 
 @dataclass(slots=True)
 class _Window:
-    """Counts lines as blocks arrive and keeps those in the window, each up to the line limit."""
+    """Counts lines while blocks arrive, and keeps those in the window, each up to the line limit."""
 
     first: int
     last: int
@@ -61,7 +61,7 @@ class _Window:
     length: int = 0
 
     def feed(self, block: bytes) -> None:
-        # Most blocks of a large file have none of the lines: theirs are counted, and not looked at one by one.
+        # Most blocks of a large file have no line of the window: their newlines are counted without splitting.
         if self.number > self.last or self.number + block.count(b"\n") < self.first:
             self._count(block)
             return
@@ -109,7 +109,7 @@ async def _scan(sandbox: Sandbox, path: str, window: _Window) -> _Window:
         if position == 0 and looks_binary(block[:_SNIFFED]):
             window.binary = True
             return window
-        # A block can be a million lines: nothing goes through them on the event loop.
+        # A block can have a million lines, too many to process on the event loop.
         await asyncio.to_thread(window.feed, block.removeprefix(b"\xef\xbb\xbf") if position == 0 else block)
         position += len(block)
         if len(block) < _BLOCK:
@@ -121,7 +121,7 @@ async def _scan(sandbox: Sandbox, path: str, window: _Window) -> _Window:
 
 
 def looks_binary(start: bytes) -> bool:
-    """Judge by the first bytes of a file: a NUL, or nearly a third of control characters."""
+    """Return whether a file is binary: its first bytes contain a NUL, or more than 30 % control characters."""
     if b"\0" in start:
         return True
     controls = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in start)
@@ -133,8 +133,8 @@ def _answer(path: str, window: _Window) -> ToolResult:
     if len(content) > ANSWER_LIMIT:
         fitting = max(1, len(window.kept) * ANSWER_LIMIT // len(content) * 9 // 10)
         return failure(
-            f"These {len(window.kept)} lines are {len(content)} characters, more than the {ANSWER_LIMIT} an answer may "
-            f"have. Read a smaller part: about limit={fitting}, or search for what you need with search_files.",
+            f"These {len(window.kept)} lines have {len(content)} characters, more than the {ANSWER_LIMIT} of an "
+            f"answer. Read a smaller part, with about limit={fitting}, or search with search_files.",
             total_lines=window.total,
             file_size=window.size,
         )
@@ -143,11 +143,9 @@ def _answer(path: str, window: _Window) -> ToolResult:
     fields["file_size"] = window.size
     if not window.complete:
         fields["total_lines"] = None
-        fields["note"] = (
-            f"Only the first {SCAN_LIMIT} bytes were looked at; use sed -n in the terminal for later lines."
-        )
+        fields["note"] = f"Only the first {SCAN_LIMIT} bytes were read; use sed -n in the terminal for later lines."
     elif truncated:
-        fields["hint"] = f"Go on with offset={window.last + 1}."
+        fields["hint"] = f"Continue with offset={window.last + 1}."
     elif window.first > window.total > 0:
         fields["hint"] = f"The file ends at line {window.total}."
     return json_result(path=path, **fields)
@@ -158,11 +156,11 @@ def _line(data: bytes, length: int) -> str:
     if len(text) <= LINE_LIMIT and length == len(data):
         return text
     shown = text[: LINE_LIMIT - 50]
-    return f"{shown} [line cut, {length} bytes in all]"
+    return f"{shown} [line cut, {length} bytes in total]"
 
 
 async def similar_files(sandbox: Sandbox, path: str) -> list[str]:
-    """List up to five files beside a path that does not exist whose names are like its own."""
+    """List up to five files in the directory of a missing path whose names are similar to its name."""
     try:
         folder, name = posixpath.split(await expand_home(path, sandbox))
         entries = await sandbox.list_dir(folder or ".")

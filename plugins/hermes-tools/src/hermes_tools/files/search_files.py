@@ -1,4 +1,4 @@
-"""The tool `search_files`: contents by regular expression, files by name."""
+"""The tool `search_files`: searches file contents by regular expression, and files by name."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _GLOB_LIMIT: Final = 1000
 
 
 class SearchFilesTool:
-    """Searches in a shell of its own, so that the session of the rollout is left as it was."""
+    """Searches in a separate shell, so that the session of the rollout does not change."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Answer `matches`, `files` or `counts`, sorted by path, with `total_count` and `truncated`."""
+        """Return `matches`, `files` or `counts`, sorted by path, with `total_count` and `truncated`."""
         sandbox, path = context.sandbox, arguments.get("path", ".")
         texts = (arguments["pattern"], path, arguments.get("file_glob", ""))
         if any("\0" in text for text in texts):
-            return failure("A pattern or a path cannot hold a NUL character.")
+            return failure("A pattern or a path cannot contain a NUL character.")
         files = arguments.get("target", "content") == "files"
         if len(glob := arguments["pattern"] if files else arguments.get("file_glob", "")) > _GLOB_LIMIT:
-            return failure(f"A glob can have {_GLOB_LIMIT} characters at most; this one has {len(glob)}.")
+            return failure(f"A glob can have at most {_GLOB_LIMIT} characters; this one has {len(glob)}.")
         query = script.Query(
             mode="files" if files else arguments.get("output_mode", "content"),
             pattern=arguments["pattern"],
@@ -89,9 +89,9 @@ def _page(raw: bytes, query: script.Query, offset: int, limit: int) -> dict[str,
     truncated = capped or offset + limit < len(found)
     fields: dict[str, Any] = {name: shown, "total_count": len(found), "truncated": truncated}
     if capped:
-        fields["note"] = "There are more results than are looked at: total_count is a lower bound. Narrow the search."
+        fields["note"] = "There are more results than the tool reads: total_count is a lower bound. Narrow the search."
     if offset + limit < len(found):
-        fields["hint"] = f"Go on with offset={offset + limit}."
+        fields["hint"] = f"Continue with offset={offset + limit}."
     return fields
 
 
@@ -103,4 +103,4 @@ def _match(match: script.Match, query: script.Query) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LINE_LIMIT else f"{text[:LINE_LIMIT]} [line cut, {len(text)} characters in all]"
+    return text if len(text) <= LINE_LIMIT else f"{text[:LINE_LIMIT]} [line cut, {len(text)} characters in total]"

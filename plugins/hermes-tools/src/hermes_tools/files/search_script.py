@@ -1,4 +1,4 @@
-"""The shell script that searches, and the reading of what it wrote."""
+"""Builds the shell script that searches, and parses its results."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 RESULT_LIMIT: Final = 8 * 2**20
-"""Bytes of raw results that are looked at."""
+"""Maximum bytes of raw results that are read."""
 
 STATUS_DONE: Final = "done"
 STATUS_BAD_PATTERN: Final = "bad_pattern"
 STATUS_NO_MATCHER: Final = "no_matcher"
 STATUS_NO_PATH: Final = "no_path"
 
-# One pipeline whatever the matcher is: the same files, in the same order, with ripgrep and without. It is a shell of
-# its own, so that aliases, functions and options of the session (set -e, noclobber) neither change it nor notice it,
-# and it tells its status in words because a failing command could end a session under set -e.
+# The same pipeline for each matcher, so that ripgrep and grep search the same files in the same order. The script runs
+# in a separate shell, so that aliases, functions and options of the session (set -e, noclobber) do not affect it and
+# the session does not change. It prints its status as a word, because with set -e a failing command could end a
+# session.
 _SCRIPT: Final = r"""
 export LC_ALL=C
 end() { printf '%s\n' "$1"; cat "$dir/errors" 2>/dev/null | head -c 2000; exit 0; }
@@ -51,8 +52,8 @@ end done
 """
 
 _VERSION_CONTROL: Final = (".git", ".hg", ".svn")
-# Each of them takes time that grows with the length of a line alone, and nothing else runs in this process meanwhile:
-# whoever has replaced the matcher chooses what they see.
+# The time of each expression grows only with the length of a line. This matters because nothing else runs in this
+# process meanwhile, and a model that has replaced the matcher in its sandbox chooses the input.
 _NUMBER: Final = re.compile(rb"(\d{1,18})([:-])")
 _COUNT: Final = re.compile(rb"\d{1,18}")
 _PLAIN_RECORD: Final = re.compile(rb"^(.+?)([:-])(\d{1,18})\2(.*)$", re.MULTILINE)
@@ -61,7 +62,7 @@ _PLAIN_COUNT: Final = re.compile(rb"^(.+):(\d{1,18})$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What to look for below `root`, and the directory that receives the raw result."""
+    """A search below `root`. The raw result is written to `directory`."""
 
     mode: str
     pattern: str
@@ -73,7 +74,7 @@ class Query:
 
 @dataclass(slots=True)
 class Match:
-    """A matching line with the lines around it."""
+    """A matching line with the lines before and after it."""
 
     path: str
     line: int
@@ -83,7 +84,7 @@ class Match:
 
 
 def search_command(query: Query) -> str:
-    """Return the bash command that runs a query; everything a model wrote is quoted."""
+    """Return the bash command that runs a query. All values from the model are quoted."""
     values: Mapping[str, str] = {
         "mode": query.mode,
         "pattern": query.pattern,
@@ -101,7 +102,7 @@ def search_command(query: Query) -> str:
 
 
 def _name_test(glob: str) -> str:
-    """Translate a glob into a test of `find`; a word without wildcards means a part of the name."""
+    """Translate a glob into a test of `find`. A word without wildcards matches any part of the name."""
     if not set(glob) & set("*?[{"):
         glob = f"*{glob}*"
     tests = []
@@ -114,7 +115,7 @@ def _name_test(glob: str) -> str:
 
 
 def expand_braces(glob: str) -> list[str]:
-    """Expand `*.{ts,tsx}` into its alternatives, at most 64; `find` knows no braces."""
+    """Expand `*.{ts,tsx}` into its alternatives, at most 64, because `find` does not support braces."""
     found = [glob]
     while len(found) < 64 and (match := re.search(r"\{([^{}]*,[^{}]*)\}", found[0])):
         current = found.pop(0)
@@ -123,13 +124,13 @@ def expand_braces(glob: str) -> list[str]:
 
 
 def read_paths(raw: bytes) -> list[str]:
-    """Read a list of paths."""
+    """Parse a list of paths."""
     parts = raw.split(b"\0") if b"\0" in raw else raw.split(b"\n")
     return [_path(part) for part in parts if part]
 
 
 def read_counts(raw: bytes) -> list[tuple[str, int]]:
-    """Read how many lines match per file; files without a match are left out."""
+    """Parse the number of matching lines per file. Files without a match are skipped."""
     if b"\0" in raw:
         pairs = [(path, line) for path, line in _lines_of_files(raw) if _COUNT.fullmatch(line)]
     else:
@@ -138,7 +139,7 @@ def read_counts(raw: bytes) -> list[tuple[str, int]]:
 
 
 def read_matches(raw: bytes, context: int) -> list[Match]:
-    """Read matching lines; every line is given to all matches that it is near to."""
+    """Parse matching lines. A context line is added to every match that it is close to."""
     matches: list[Match] = []
     waiting: list[tuple[str, int, str]] = []
     for path, line, is_match, text in _records(raw):
@@ -163,7 +164,7 @@ def _records(raw: bytes) -> Iterator[tuple[str, int, bool, str]]:
 
 
 def _lines_of_files(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each path, which a NUL ends, with the rest of its line."""
+    """Yield each path, which ends with a NUL, and the rest of its line."""
     at = 0
     while (nul := raw.find(b"\0", at)) >= 0:
         end = raw.find(b"\n", nul)
@@ -173,7 +174,7 @@ def _lines_of_files(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _is_notice(line: bytes) -> bool:
-    """Tell whether a matcher says by this line that it did not look into a binary file."""
+    """Return whether this line is a matcher's notice that it skipped a binary file."""
     if b"\0" in line or not line.endswith(b")"):
         return False
     return b": binary file matches (" in line or (line.startswith(b"Binary file ") and b" matches (" in line)

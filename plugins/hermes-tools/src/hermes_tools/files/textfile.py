@@ -1,4 +1,4 @@
-"""A text file that is edited without touching what the edit does not mean: line endings, encoding, mark, last line."""
+"""Edits a text file and keeps everything else: line endings, encoding, byte order mark, end of the last line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hermes_tools.files.matching import LINE_EFFORT, Edit, Effort, common_ends
 DIFF_LIMIT: Final = 20_000
 _MARK: Final = "\ufeff"
 _CONTEXT: Final = 3
-# A comparison of lines takes a bit of memory for each pair: at most 50 MB, and 0.1 s.
+# A comparison of lines takes one bit of memory per pair: at most 50 MB, and 0.1 s.
 _MAX_PAIRS: Final = 400_000_000
 _PAIRS_PER_EFFORT: Final = 32
 
 _Change = tuple[int, int, int, int]
-"""Lines that were replaced: first and last + 1 of the old ones, and of the new ones."""
+"""Lines that were replaced: first line and last line + 1 of the old text, then of the new text."""
 
 
 @dataclass(slots=True)
 class TextFile:
-    """`text` has plain newlines and an ended last line; `apply` writes edits of it back into the bytes."""
+    """A decoded file. `text` has plain newlines, also after the last line; `apply` applies edits of it to the bytes."""
 
     text: str
     raw: str
@@ -33,7 +33,7 @@ class TextFile:
 
     @classmethod
     def decode(cls, data: bytes) -> TextFile:
-        """Read bytes; what is not UTF-8 survives unchanged."""
+        """Decode bytes. Bytes that are not UTF-8 are kept unchanged."""
         raw = data.decode("utf-8", "surrogateescape")
         text = raw.removeprefix(_MARK).replace("\r\n", "\n")
         crlf = array("q")
@@ -45,11 +45,11 @@ class TextFile:
         return cls(text if not text or text.endswith("\n") else text + "\n", raw, crlf)
 
     def apply(self, edits: Sequence[Edit]) -> bytes:
-        """Return the file's bytes after the edits, which are in order and apart."""
+        """Return the file's bytes after the edits, which must be in order and must not overlap."""
         body = self.raw.removeprefix(_MARK)
         mark = _MARK if len(body) != len(self.raw) else ""
         ending = "\r\n" if len(self.crlf) * 2 > self.text.count("\n") else "\n"
-        # The edits see a last line that is always ended; the file gets that end only if it had it.
+        # In `text`, the last line always ends with a newline; the file gets it only if it had one.
         lacks_end = bool(body) and not body.endswith("\n")
         body += ending if lacks_end else ""
         parts: list[str] = []
@@ -66,9 +66,9 @@ class TextFile:
 
 
 def unified_diff(before: str, after: str, path_before: str, path_after: str, *, effort: Effort | None = None) -> str:
-    """Return a unified diff of two texts, cut with a notice when it is very long.
+    """Return a unified diff of two texts, which is cut with a notice if it is longer than DIFF_LIMIT.
 
-    Lines that it would take more than `effort` to compare count as changed.
+    Lines whose comparison would take more than `effort` count as changed.
     """
     old, new = _lines(before), _lines(after)
     parts = [f"--- {path_before}\n", f"+++ {path_after}\n"]
@@ -88,7 +88,7 @@ def _lines(text: str) -> list[str]:
 
 def _changes(old: Sequence[str], new: Sequence[str], effort: Effort) -> Iterator[_Change]:
     head, tail = common_ends(old, new)
-    # Numbers, because other things are compared by their hashes.
+    # The library compares numbers by value, but all other objects by their hashes.
     numbers: dict[str, int] = {}
     before, after = ([numbers.setdefault(line, len(numbers)) for line in side] for side in (old, new))
     middle = (head, len(old) - tail, head, len(new) - tail)
@@ -100,9 +100,10 @@ def _changes(old: Sequence[str], new: Sequence[str], effort: Effort) -> Iterator
 
 
 def _equal(old: Sequence[int], new: Sequence[int], part: _Change, effort: Effort) -> Iterator[tuple[int, int, int]]:
-    """Yield where equal lines of a part begin on both sides and how many they are, in order.
+    """Yield the blocks of equal lines in a part, in order: where each begins on both sides, and its length.
 
-    A part that is too large is cut at lines that occur once on both sides; of a piece that still is none are found.
+    A part that is too large is split at lines that occur once on both sides. Pieces that are still too large yield no
+    blocks.
     """
     from rapidfuzz.distance import LCSseq
 
@@ -122,7 +123,7 @@ def _is_affordable(part: _Change, effort: Effort) -> bool:
 
 
 def _cuts(old: Sequence[int], new: Sequence[int], part: _Change) -> list[tuple[int, int]]:
-    """Return pairs of equal lines that occur once on both sides, as many as are in one order (patience sorting)."""
+    """Return the longest ordered sequence of pairs of equal lines that occur once on both sides (patience sorting)."""
     counts = Counter(old[part[0] : part[1]]), Counter(new[part[2] : part[3]])
     where = {new[at]: at for at in range(part[2], part[3]) if counts[0][new[at]] == counts[1][new[at]] == 1}
     ends: list[int] = []
@@ -142,7 +143,7 @@ def _cuts(old: Sequence[int], new: Sequence[int], part: _Change) -> list[tuple[i
 
 
 def _groups(changes: Iterable[_Change]) -> Iterator[list[_Change]]:
-    """Yield changes together that have few lines between them."""
+    """Group changes that have few lines between them."""
     group: list[_Change] = []
     for change in changes:
         if group and change[0] - group[-1][1] > 2 * _CONTEXT:

@@ -1,4 +1,4 @@
-"""Reading patch texts in the V4A form: files added, deleted, updated and moved, with hunks found by their context.
+"""Parses patch texts in the V4A format: files are added, deleted, updated and moved, and hunks are found by context.
 
 *** Begin Patch
 *** Update File: path
@@ -24,12 +24,12 @@ _RANGE: Final = re.compile(r"-(\d+)(?:,\d+)? \+\d+(?:,\d+)? ?@@ ?(.*)")
 
 
 class PatchFormatError(ValueError):
-    """The patch text is not in the form; the message is for the model and names the line."""
+    """The patch text is not in the V4A format. The message is for the model and names the line."""
 
 
 @dataclass(slots=True)
 class Hunk:
-    """One change: `anchors` are lines above it, `line` is where a unified-diff header says it starts."""
+    """One change. `anchors` are lines above it, and `line` is its first line according to a unified diff header."""
 
     number: int
     anchors: list[str] = field(default_factory=list)
@@ -39,25 +39,25 @@ class Hunk:
 
     @property
     def quoted(self) -> list[str]:
-        """The lines that must be in the file: context and removed ones."""
+        """The lines that must be in the file: context lines and removed lines."""
         return [text for mark, text in self.body if mark != "+"]
 
 
 @dataclass(slots=True)
 class FileChange:
-    """What a patch does to one file."""
+    """The change of one file."""
 
     kind: Literal["add", "delete", "update"]
     path: str
     move_to: str | None = None
     added: list[str] = field(default_factory=list)
-    # Models leave out the mark of an empty line; before the first line and before the next header they are layout.
+    # Models omit the mark of an empty line. Before the first line and before the next header, empty lines are layout.
     gap: list[str] = field(default_factory=list)
     hunks: list[Hunk] = field(default_factory=list)
 
 
 def parse_patch(text: str) -> list[FileChange]:
-    """Read a patch text; anything that is not understood is an error, because skipping it would change its meaning."""
+    """Parse a patch text. An unknown line is an error, because to skip it would change the meaning of the patch."""
     lines = text.replace("\r\n", "\n").strip("\n").split("\n")
     if lines[0].strip() != "*** Begin Patch" or lines[-1].strip() != "*** End Patch":
         raise PatchFormatError(
@@ -137,7 +137,7 @@ def _extend_hunk(change: FileChange, number: int, line: str) -> None:
     if line.strip() == "*** End of File":
         hunk.at_end = True
     elif line == "":
-        # Models leave out the space of an empty context line.
+        # Models omit the space of an empty context line.
         hunk.body.append((" ", ""))
     elif line[0] in " +-":
         hunk.body.append((line[0], line[1:]))

@@ -1,4 +1,4 @@
-"""The tool `write_file`."""
+"""The tool `write_file`: replaces the content of a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hermes_tools.results import explain, failure, json_result
 
 
 class WriteFileTool:
-    """Replaces a file's content."""
+    """Writes whole files."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Write `content` to `path` and answer `bytes_written`."""
+        """Write `content` to `path`. Return `bytes_written`."""
         path = arguments["path"]
         data = arguments["content"].encode()
         try:

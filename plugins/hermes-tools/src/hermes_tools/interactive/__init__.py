@@ -1,1 +1,1 @@
-"""The tools of the interactive terminal."""
+"""The tools for the interactive terminal."""

@@ -1,4 +1,4 @@
-"""Keys by tmux's names, as the bytes that a terminal sends for them."""
+"""Encodes keys, by tmux's names, as the bytes that a terminal sends for them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CONTROLS: Final = {" ": "\0", "?": "\x7f", "/": "\x1f", "2": "\0", "3": "\x1b",
 
 
 def encode_keys(keys: str | Iterable[str], *, application_cursor: bool = False) -> bytes:
-    """Return what the keys send; whatever is no name of a key is literal text, as tmux takes it.
+    """Return the bytes for some keys. As in tmux, text that is not the name of a key is sent literally.
 
     Names are Enter, Escape, Tab, BTab, Space, BSpace, Up, Down, Left, Right, Home, End, PPage (PageUp), NPage
     (PageDown), IC (Insert), DC (Delete), F1 to F12; with C- (or ^), M- and S- before them, or before one character.
 
     Args:
         keys: One name or text, or several.
-        application_cursor: Whether the program has asked for the other codes of the arrow keys.
+        application_cursor: Whether the program has requested the application codes of the arrow keys.
     """
     listed = [keys] if isinstance(keys, str) else keys
     return "".join(_key(one, application_cursor) or one for one in listed).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The tool `terminal_stateful`: one command in the rollout's interactive terminal."""
+"""The tool `terminal_stateful`: runs a command in the rollout's interactive terminal."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_tools.command_output import process_limit_note
 from hermes_tools.interactive.session.prompt_command import CommandEnd
-from hermes_tools.interactive.session.rollout_terminal import hold, present_terminal, started_terminal, stopped_terminal
+from hermes_tools.interactive.session.rollout_terminal import hold, present_terminal, start_terminal, stop_terminal
 from hermes_tools.results import json_result
 
 DEFAULT_TIMEOUT: Final = 120
 
 
 class TerminalStatefulTool:
-    """Runs commands at the prompt of a shell that a person could sit at; a command is never run twice."""
+    """Runs commands at the prompt of an interactive shell. No failure makes it run a command twice."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run `command` and answer `output`, `exit_code` and `error`."""
+        """Run `command` and return `output`, `exit_code` and `error`."""
         command, timeout = arguments["command"], arguments.get("timeout", DEFAULT_TIMEOUT)
         if "\0" in command:
-            return _refusal("A command cannot hold a NUL character. Nothing was run.")
+            return _refusal("A command cannot contain a NUL character. Nothing was run.")
         try:
             end = await _run(context, command, timeout)
         except ToolFailureError as error:
@@ -33,12 +33,12 @@ class TerminalStatefulTool:
 async def _run(context: ToolContext, command: str, timeout: float) -> CommandEnd:
     session = present_terminal(context)
     if session is None:
-        session = await started_terminal(context)
+        session = await start_terminal(context)
     async with hold(context, session):
         if not await session.has_ended():
             return await session.run(command, timeout=timeout)
-    await stopped_terminal(context)
-    session = await started_terminal(context)
+    await stop_terminal(context)
+    session = await start_terminal(context)
     async with hold(context, session):
         return await session.run(command, timeout=timeout)
 
@@ -49,13 +49,13 @@ def _result_of(end: CommandEnd, timeout: float, note: str | None) -> ToolResult:
     match end.state:
         case "running":
             error = (
-                f"Command still runs after {timeout} seconds, and after C-c. Its exit code is not known yet. "
-                "Use tmux to look at it (capture) or to talk to it (send_keys)."
+                f"The command still runs after {timeout} seconds and C-c. Its exit code is not known yet. "
+                "Use tmux to look at it (capture) or to send it keys (send_keys)."
             )
         case "shell_ended":
             notes.append("The shell has ended with this exit code; the next call starts a new one.")
         case _ if end.exit_code is None:
-            error = "The command has ended, but its exit code is lost: what the terminal keeps of it was deleted."
+            error = "The command has ended, but its exit code is lost: the terminal's status file was deleted."
         case _ if end.timed_out:
             error = f"Command timed out after {timeout} seconds and was ended with C-c"
     more = {"note": " ".join(notes)} if notes else {}

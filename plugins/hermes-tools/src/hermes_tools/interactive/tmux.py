@@ -1,4 +1,4 @@
-"""The tool `tmux`: keys for the rollout's interactive terminal, and its screen. No tmux is needed anywhere."""
+"""The tool `tmux`: sends keys to the rollout's interactive terminal and returns its screen, without using tmux."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hermes_tools.interactive.session.rollout_terminal import (
     hold,
     place_of_cursor,
     present_terminal,
-    started_terminal,
-    stopped_terminal,
+    start_terminal,
+    stop_terminal,
 )
 from hermes_tools.interactive.session.terminal_session import TerminalSession
 from hermes_tools.results import failure, json_result
@@ -35,10 +35,10 @@ _Answer = dict[str, Any]
 
 
 class TmuxTool:
-    """Types and looks; every reader of the raw output keeps its own place in it."""
+    """Types keys and reads the screen. Each reader of the raw output keeps its own position."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Do `action`."""
+        """Run `action` and return its answer."""
         actions: dict[str, Callable[[dict[str, Any], ToolContext], Awaitable[_Answer]]] = {
             "start": _start,
             "send_keys": _send_keys,
@@ -63,16 +63,16 @@ async def _start(arguments: dict[str, Any], context: ToolContext) -> _Answer:
                 )
                 await session.pump()
                 return {"status": "already_started", **_size(session), **_look(session)}
-    await stopped_terminal(context)
+    await stop_terminal(context)
     rows, cols = arguments.get("pane_height", DEFAULT_ROWS), arguments.get("pane_width", DEFAULT_COLS)
-    session = await started_terminal(context, rows=rows, cols=cols)
+    session = await start_terminal(context, rows=rows, cols=cols)
     return {"status": "started", **_size(session), **_look(session)}
 
 
 async def _send_keys(arguments: dict[str, Any], context: ToolContext) -> _Answer:
     if "keys" not in arguments:
         raise ToolFailureError("send_keys needs keys: a list of key names and texts, such as ['ls -l', 'Enter']")
-    session = present_terminal(context) or await started_terminal(context)
+    session = present_terminal(context) or await start_terminal(context)
     async with hold(context, session):
         await session.pump()
         if await session.has_ended():
@@ -82,7 +82,7 @@ async def _send_keys(arguments: dict[str, Any], context: ToolContext) -> _Answer
         taken = await session.send(data)
         answer = await _wait(session, arguments, before.number if before is not None else 0, data)
         if taken < len(data):
-            answer["note"] = f"The program took {taken} of {len(data)} bytes; the rest was not typed."
+            answer["note"] = f"Only {taken} of {len(data)} bytes were typed; the program did not read the rest."
         return answer
 
 
@@ -115,7 +115,7 @@ async def _stream(arguments: dict[str, Any], context: ToolContext) -> _Answer:
 async def _capture(arguments: dict[str, Any], context: ToolContext) -> _Answer:
     session = _require_terminal(context)
     async with hold(context, session):
-        # A program that writes without end is looked at where it is.
+        # The screen of a program that keeps writing is returned after a limited number of rounds.
         await session.catch_up(_MOST_ROUNDS)
         await session.has_ended()
         answer = _look(session)
@@ -137,7 +137,7 @@ def _entire(session: TerminalSession, limit: int) -> _Answer:
 
 
 async def _stop(_arguments: dict[str, Any], context: ToolContext) -> _Answer:
-    return {"status": "stopped" if await stopped_terminal(context) else "not_started"}
+    return {"status": "stopped" if await stop_terminal(context) else "not_started"}
 
 
 def _require_terminal(context: ToolContext) -> TerminalSession:

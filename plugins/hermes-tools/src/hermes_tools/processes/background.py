@@ -1,4 +1,4 @@
-"""What `terminal` does with `background`: start, and answer at once."""
+"""Starts a command for `terminal` with `background`, and answers at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hermes_tools.processes.process_actions import RolloutProcesses
 from hermes_tools.results import json_result
 
 BACKGROUND_ONLY: Final = ("pty", "check_interval", "notify_on_complete", "watch_patterns")
-"""Arguments of `terminal` that mean nothing for a command that is waited for."""
+"""Arguments of `terminal` that have no meaning without `background`."""
 
 
 async def start_in_background(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-    """Start `command` and answer its `session_id`; `exit_code` 0 says that it has started."""
+    """Start `command` and return its `session_id`. An `exit_code` of 0 means that it has started."""
     processes: RolloutProcesses = context.processes
     wished = arguments.get("check_interval")
     try:
@@ -43,9 +43,9 @@ async def start_in_background(arguments: dict[str, Any], context: ToolContext) -
         "error": None,
     }
     if arguments.get("timeout") is not None:
-        fields["timeout_note"] = "timeout does not end a background process; use process with wait or kill."
+        fields["timeout_note"] = "timeout does not end a background process; use the tool process with wait or kill."
     if wished is not None and session.check_interval is not None and session.check_interval > wished:
-        fields["check_interval_note"] = f"Raised from {wished} to {session.check_interval:g} seconds, the least."
+        fields["check_interval_note"] = f"Raised from {wished} to the minimum of {session.check_interval:g} seconds."
     return json_result(**fields)
 
 

@@ -1,4 +1,4 @@
-"""A process of this machine that an earlier run has started: it can be looked at and ended, its output is gone."""
+"""A process on this machine that an earlier run started. It can be polled and killed; its output is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAST: Final = 2.0
 
 
 class DetachedProcess:
-    """Known by pid and start time, and never signalled without both being looked at."""
+    """A process identified by pid and start time. Both are checked before each signal."""
 
     def __init__(self, *, pid: int, start: int, command: str, cwd: str, started_at: float) -> None:
         self._pid = pid
@@ -41,24 +41,24 @@ class DetachedProcess:
         return start_of(self._pid) == self._start
 
     async def poll(self, process_id: str) -> ProcessInfo:
-        """Describe it; how it ended cannot be known, since it is nobody's child here."""
+        """Describe the process. Its exit code is unknown, because it is not a child of this program."""
         del process_id
         return self._info(running=self._alive())
 
     async def read(self, process_id: str, *, offset: int = 0, limit: int = 65536) -> ProcessOutput:
-        """Return nothing: its output went to the run that is gone."""
+        """Return no output: it went to the earlier run."""
         del process_id, offset, limit
         return ProcessOutput(data=b"", start=0, total=0, running=self._alive())
 
     async def write(self, process_id: str, data: bytes) -> int:
-        """Refuse: its input belonged to the run that is gone."""
+        """Raise BrokenPipeError: the earlier run held its input."""
         raise BrokenPipeError(errno.EPIPE, "the input of a detached process is gone", process_id or str(data))
 
     async def close_stdin(self, process_id: str) -> None:
-        """Do nothing: its input ended with the run that is gone."""
+        """Do nothing: its input ended with the earlier run."""
 
     async def wait(self, process_id: str, *, timeout: float | None = None) -> ProcessInfo:
-        """Wait for its end, told by the kernel."""
+        """Wait until the process ends, which the kernel reports on a pidfd."""
         del process_id
         try:
             descriptor = os.pidfd_open(self._pid)
@@ -68,7 +68,7 @@ class DetachedProcess:
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, ended.set)
         try:
-            # Looked at after the descriptor was made: from here on it cannot be another process.
+            # Checked after the descriptor was opened: the descriptor always refers to the same process.
             if self._alive():
                 async with asyncio.timeout(timeout):
                     await ended.wait()
@@ -80,7 +80,7 @@ class DetachedProcess:
         return self._info(running=self._alive())
 
     async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
-        """End it and everything below it: SIGTERM, after `grace` seconds SIGKILL; returns what was observed."""
+        """Kill it and all its descendants: SIGTERM, then SIGKILL after `grace` seconds. Return what was observed."""
         del process_id
         loop = asyncio.get_running_loop()
         seen: dict[int, int] = {self._pid: self._start}
@@ -98,7 +98,7 @@ class DetachedProcess:
 
 
 def _living(seen: dict[int, int], leader: int) -> set[int]:
-    """Return those of `seen` that live, with everything below them and in the session of the first."""
+    """Return those of `seen` that are alive, their descendants, and the leader's session while the leader is alive."""
     running = running_processes()
     roots = {pid for pid, start in seen.items() if pid in running and running[pid].start == start}
     if leader in roots:

@@ -1,4 +1,4 @@
-"""The tool `process`: the background processes that `terminal` has started."""
+"""The tool `process`: manages the background processes that `terminal` has started."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hermes_tools.results import json_result
 
 
 class ProcessTool:
-    """Looks at, waits for, feeds and ends processes; every answer is what was observed."""
+    """Polls, waits for, writes to and kills processes. Every answer reports what was observed."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Do `action` to the process `session_id` of this rollout."""
+        """Apply `action` to the process `session_id` of this rollout."""
         processes: RolloutProcesses = context.processes
         action, session_id = arguments["action"], arguments.get("session_id")
         if action == "list":

@@ -1,4 +1,4 @@
-"""What the tool `process` does, as the predecessor answers it; for one rollout."""
+"""The actions of the tool `process` for one rollout, with hermes-agent's answers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LOG_LINES: Final = 200
 
 
 class RolloutProcesses:
-    """One rollout's door to the registry: no id of another rollout is ever found through it.
+    """One rollout's view of the registry, which never finds a process of another rollout.
 
-    The answers are dictionaries with the predecessor's keys. `consumer` is who reads: each has its own place in the
-    output, so that one who polls takes nothing away from another.
+    The answers are dictionaries with hermes-agent's keys. `consumer` names a reader: each reader has its own position
+    in the output, so that a poll by one takes nothing away from another.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RolloutProcesses:
         return int(end - session.started_at)
 
     async def _refresh(self, session: ProcessSession) -> None:
-        # The follower learns of an end a moment later than a question asked now.
+        # The sandbox knows of an end a moment before the follower does.
         if not session.exited:
             try:
                 info = await session.source.poll(session.source_id)
@@ -83,7 +83,7 @@ class RolloutProcesses:
             await self.registry.note_end(session, info.exit_code)
 
     async def poll(self, session: ProcessSession, *, consumer: str = "model") -> dict[str, Any]:
-        """Tell its state, and what it has written since this consumer asked last."""
+        """Return the state of the process, and its output since the last poll of this consumer."""
         await self._refresh(session)
         try:
             text, omitted = await session.news(consumer, _POLL_PREVIEW)
@@ -98,15 +98,15 @@ class RolloutProcesses:
             "output_preview": text,
         }
         if omitted:
-            answer["output_note"] = f"{omitted} bytes of new output before this are left out; use log to read them."
+            answer["output_note"] = f"{omitted} bytes of new output before this were omitted; use log to read them."
         return answer | _end_of(session)
 
     async def log(
         self, session: ProcessSession, *, offset: int = 0, limit: int = _LOG_LINES, from_start: bool = False
     ) -> dict[str, Any]:
-        """Return lines of the kept output: the last `limit`, or `limit` from line `offset` on.
+        """Return lines of the output that is kept: the last `limit`, or `limit` lines that start at line `offset`.
 
-        `offset` counts from 0; a negative one counts from the end. Line 0 itself needs `from_start`.
+        `offset` counts from 0; a negative one counts from the end. To start at line 0, pass `from_start`.
         """
         await self._refresh(session)
         try:
@@ -127,16 +127,16 @@ class RolloutProcesses:
             "showing": f"{len(shown)} lines",
         }
         if lost:
-            answer["output_note"] = f"The first {lost} bytes of the output are not kept any more."
+            answer["output_note"] = f"The first {lost} bytes of the output are not kept."
         return answer | ({"note": DETACHED_NOTE} if session.detached else {})
 
     async def wait(self, session: ProcessSession, *, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for its end, no longer than the registry's limit, or until `interrupt`."""
+        """Wait until the process ends, the registry's limit is over, or `interrupt` is called."""
         limit = self.registry.wait_limit
         seconds = limit if timeout is None else min(timeout, limit)
         note = {}
         if timeout is not None and timeout > limit:
-            note = {"timeout_note": f"Waited at most {limit:g} s, the limit here, instead of the {timeout:g} s asked."}
+            note = {"timeout_note": f"The timeout of {timeout:g} s was reduced to the limit of {limit:g} s."}
         await self._refresh(session)
         if not session.exited:
             info = await self._wait(session, seconds)
@@ -161,7 +161,7 @@ class RolloutProcesses:
                 await asyncio.wait((waiting,))
 
     async def kill(self, session: ProcessSession) -> dict[str, Any]:
-        """End it and everything it started, and tell what was observed."""
+        """Kill the process and everything it started, and return what was observed."""
         await self._refresh(session)
         if session.exited:
             return {"status": "already_exited", "exit_code": session.exit_code}
@@ -169,17 +169,17 @@ class RolloutProcesses:
         if info.running:
             return {
                 "status": "error",
-                "error": f"Process {session.id} could not be killed; something of it still runs.",
+                "error": f"Process {session.id} could not be killed; some of its processes still run.",
             }
         return {"status": "killed", "session_id": session.id, "exit_code": session.exit_code}
 
     async def write(self, session: ProcessSession, data: str) -> dict[str, Any]:
-        """Give it input exactly as it is."""
+        """Write data to the input of the process, unchanged."""
         await self._refresh(session)
         if session.exited:
             return _already(session)
         if session.detached:
-            return {"status": "error", "error": "A detached process has no input any more."}
+            return {"status": "error", "error": "A detached process no longer has an input."}
         try:
             content = data.encode()
         except UnicodeEncodeError as error:
@@ -187,23 +187,23 @@ class RolloutProcesses:
         try:
             taken = await session.source.write(session.source_id, content)
         except BrokenPipeError:
-            return {"status": "error", "error": "The process does not read its input any more (it is closed)."}
+            return {"status": "error", "error": "The process no longer reads its input (it is closed)."}
         answer: dict[str, Any] = {"status": "ok", "bytes_written": taken}
         if taken < len(content):
-            answer["note"] = f"The process took only {taken} of {len(content)} bytes; the rest was dropped."
+            answer["note"] = f"Only {taken} of {len(content)} bytes could be written; the rest was dropped."
         return answer
 
     async def submit(self, session: ProcessSession, data: str) -> dict[str, Any]:
-        """Give it a line of input, as Enter does."""
+        """Write a line to the input of the process, as the Enter key does."""
         return await self.write(session, data + "\n")
 
     async def close(self, session: ProcessSession) -> dict[str, Any]:
-        """End its input."""
+        """Close the input of the process."""
         await self._refresh(session)
         if session.exited:
             return _already(session)
         if session.detached:
-            return {"status": "error", "error": "A detached process has no input any more."}
+            return {"status": "error", "error": "A detached process no longer has an input."}
         await session.source.close_stdin(session.source_id)
         return {"status": "ok", "message": "End of file sent." if session.pty else "stdin closed."}
 
@@ -223,11 +223,11 @@ def _end_of(session: ProcessSession) -> dict[str, Any]:
 def _lost_note(session: ProcessSession) -> dict[str, Any]:
     if session.completion_reason != "lost":
         return {}
-    return {"note": "The process was lost with its sandbox; how it ended is not known."}
+    return {"note": "The process was lost with its sandbox; its exit code is unknown."}
 
 
 async def _tail(session: ProcessSession, characters: int) -> str:
     try:
         return await session.tail(characters)
     except ProcessLookupError:
-        return ""  # it ended so long ago that the sandbox does not know it any more
+        return ""  # it ended so long ago that the sandbox no longer knows it

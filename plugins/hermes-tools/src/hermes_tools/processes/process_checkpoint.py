@@ -1,4 +1,4 @@
-"""The running processes of one run on disk, so that a run which was killed finds what it left running."""
+"""Records the running processes of a run on disk, so that the next run finds those that a killed run left behind."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FIELDS: Final = ("command", "pid", "cwd", "started_at", "task_id", "session_key
 
 
 class Checkpoint:
-    """A JSON file that is replaced as a whole at every start and end of a process.
+    """A JSON file that is replaced atomically at each start and end of a process.
 
-    A pid means something only within one boot and one PID namespace, and only together with its start time, so all of
-    these are written down.
+    A pid identifies a process only together with its start time, within one boot and one PID namespace, so the file
+    has all of these.
     """
 
     def __init__(self, path: Path, running: Callable[[], Iterable[ProcessSession]]) -> None:
@@ -31,11 +31,11 @@ class Checkpoint:
         self._stale = False
 
     def touch(self) -> None:
-        """Note that something has started or ended, which `save` has to write."""
+        """Mark the file as out of date: a process has started or ended, and `save` must write it."""
         self._stale = True
 
     async def save(self) -> None:
-        """Return when everything noted until now is on disk; several calls at one time share a write."""
+        """Write the file if it is out of date, and return once it is on disk. Concurrent calls share a write."""
         async with self._turn:
             if self._stale:
                 self._stale = False
@@ -50,22 +50,22 @@ class Checkpoint:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial.touch(0o600)  # commands may hold secrets: nobody else may read them, at no time
+            partial.touch(0o600)  # commands can contain secrets: other users must never be able to read the file
             partial.write_text(text, encoding="utf-8")
             partial.replace(self._path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 partial.unlink()
             raise OutputError(
-                f"the checkpoint of background processes {self._path} cannot be written: {error.strerror or error}",
-                hint="give a writable folder with room, or no checkpoint",
+                f"cannot write the checkpoint of background processes {self._path}: {error.strerror or error}",
+                hint="choose a writable folder with free space, or run without a checkpoint",
             ) from error
 
     async def load(self) -> list[dict[str, Any]]:
-        """Return the entries of the run before; no file means none.
+        """Return the entries of the previous run; none if there is no file.
 
         Raises:
-            OutputError: The file is no checkpoint.
+            OutputError: The file is not a checkpoint.
         """
         return await asyncio.to_thread(self._read)
 
@@ -78,18 +78,18 @@ class Checkpoint:
             raise self._read_error(str(error)) from error
         known = {*_FIELDS, "session_id", "start_time", "boot_id", "pid_namespace"}
         if not isinstance(entries, list) or not all(isinstance(one, dict) and known <= one.keys() for one in entries):
-            raise self._read_error("it is no list of processes")
+            raise self._read_error("it is not a list of processes")
         return entries
 
     def _read_error(self, why: str) -> OutputError:
         return OutputError(
-            f"the checkpoint of background processes {self._path} cannot be read: {why}",
+            f"cannot read the checkpoint of background processes {self._path}: {why}",
             hint=f"remove it: rm {self._path}",
         )
 
 
 def entry(session: ProcessSession) -> dict[str, Any]:
-    """Return what is written of a process."""
+    """Return the checkpoint's entry for a process."""
     fields = {name: getattr(session, name) for name in _FIELDS}
     return {
         "session_id": session.id,
@@ -101,7 +101,7 @@ def entry(session: ProcessSession) -> dict[str, Any]:
 
 
 def still_runs(written: dict[str, Any]) -> bool:
-    """Tell whether a process of this machine that was written down is alive, and not another one of the same pid."""
+    """Return whether the process of a checkpoint entry still runs on this machine, and is not another with its pid."""
     if written["pid_scope"] != "host" or written["start_time"] is None:
         return False
     if written["boot_id"] != boot_id() or written["pid_namespace"] != pid_namespace():
@@ -111,16 +111,16 @@ def still_runs(written: dict[str, Any]) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start time of a living process of this machine in ticks since boot."""
+    """Return the start time of a running process of this machine in ticks since boot, or None if it does not run."""
     process = running_process(pid)
     return None if process is None else process.start
 
 
 def boot_id() -> str:
-    """Return what names this boot of the machine."""
+    """Return the id of this boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def pid_namespace() -> str:
-    """Return what names the PID namespace this program is in."""
+    """Return the id of the PID namespace in which this program runs."""
     return str(Path("/proc/self/ns/pid").readlink())

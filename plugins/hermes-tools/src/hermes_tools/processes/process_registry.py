@@ -1,4 +1,4 @@
-"""The background processes of all rollouts of one runtime, each reachable by its own rollout only."""
+"""Registry of the background processes of a runtime. A rollout reaches only its own processes."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _EVENT_CHARS: Final = 1000
 _WATCHED_CHARS: Final = 64 * _EVENT_CHARS
 _PATTERN_LOOK: Final = 1.0
 _BUSY_LOOK: Final = 0.25
-"""Seconds more until the next look at a process that writes all that one look takes, for each one that is watched: 64
-of them would keep the event loop."""
+"""Seconds that each watched process adds to the pause of a process whose output filled the last look. Without it, 64
+such processes would keep the event loop busy."""
 _LAST_WORDS: Final = 5.0
 _MAX_FAILURES: Final = 3
-"""Failed looks in a row after which a process counts as lost; one alone may be the transport's."""
+"""Failed polls in a row after which a process counts as lost; a single one can be a transport error."""
 
 
 def _ignore(_event: ProcessUpdated) -> None:
-    """Tell nobody."""
+    """Drop the event."""
 
 
 class ProcessRegistry:
-    """Belongs to one runtime and its event loop; a process is found by its rollout and its id together.
+    """Background processes of one runtime and its event loop. A process is found by its rollout and its id together.
 
     Args:
-        checkpoint: File, of this run alone, in which the running processes are written down; None for none.
+        checkpoint: File that records the running processes, for this run only; None for no checkpoint.
         wait_limit: Seconds that a single `wait` may take.
         fire: Receives the events.
-        listens: Tells whether anybody receives them; otherwise no output is read for them.
-        clock: The time, in seconds since the epoch.
-        min_check_interval: Check intervals below it are raised to it.
+        listens: Returns whether any plugin receives the events; if none does, no output is read for them.
+        clock: Returns the time in seconds since the epoch.
+        min_check_interval: Shortest check interval in seconds; shorter ones are raised to it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ProcessRegistry:
         self._checkpoint = None if checkpoint is None else Checkpoint(checkpoint, self._running)
 
     def now(self) -> float:
-        """Return the registry's time."""
+        """Return the current time of the registry's clock."""
         return self._clock()
 
     async def start(
@@ -89,12 +89,12 @@ class ProcessRegistry:
         notify_on_complete: bool = False,
         watch_patterns: Sequence[str] = (),
     ) -> ProcessSession:
-        """Start a command in a rollout's sandbox; nothing is listed when it cannot be started.
+        """Start a command in a rollout's sandbox. If it cannot be started, the registry does not list it.
 
-        `watch_patterns` are left out when `notify_on_complete` is given: one notification is enough.
+        `notify_on_complete` replaces `watch_patterns`: one notification is enough.
 
         Raises:
-            ProcessLimitError: The rollout has as many running as it may have.
+            ProcessLimitError: The rollout already runs the maximum number of processes.
         """
         busy = self._starting.get(task_id, 0)
         if busy + len(self._running(task_id)) >= MAX_PROCESSES:
@@ -129,7 +129,7 @@ class ProcessRegistry:
         try:
             await self._save()
         except BaseException:
-            # Nobody learns its id, so nobody could end it.
+            # The caller gets no id, so it could not kill the process.
             await self.kill(session, source="failed_start")
             raise
         return session
@@ -149,12 +149,12 @@ class ProcessRegistry:
             await self._checkpoint.save()
 
     def get(self, task_id: str, session_id: str) -> ProcessSession | None:
-        """Return a process of this rollout; another rollout's is not found."""
+        """Return the process with this id, or None if this rollout has none."""
         self._prune(task_id)
         return self._sessions.get(task_id, {}).get(session_id)
 
     def list(self, task_id: str) -> list[ProcessSession]:
-        """Return the rollout's processes, oldest first: the running ones, and those that ended in the last 30 min."""
+        """Return the rollout's processes, oldest first: those that run, and those that ended in the last 30 min."""
         self._prune(task_id)
         return list(self._sessions.get(task_id, {}).values())
 
@@ -173,15 +173,15 @@ class ProcessRegistry:
         return tuple(session for group in groups for session in group.values() if not session.exited)
 
     def has_active_processes(self, task_id: str) -> bool:
-        """Tell whether a process of the rollout is running: its sandbox must not be taken for idle then."""
+        """Return whether a process of the rollout is running. If so, its sandbox is not idle."""
         return bool(self._running(task_id))
 
     def has_active_for_session(self, session_key: str) -> bool:
-        """Tell whether a process that was started under this key is running, in whichever rollout."""
+        """Return whether a process started with this session key is running, in any rollout."""
         return any(session.session_key == session_key for session in self._running())
 
     async def kill(self, session: ProcessSession, *, source: str, grace: float = 2.0) -> ProcessInfo:
-        """End a process and everything it started; returns what was observed."""
+        """Kill a process and everything it started. Return what was observed."""
         session.termination_source = source
         info = await session.source.kill(session.source_id, grace=grace)
         if info.running:
@@ -191,7 +191,7 @@ class ProcessRegistry:
         return info
 
     async def kill_all(self, task_id: str | None = None) -> int:
-        """End every running process of a rollout, or of all; returns how many are seen to have ended."""
+        """Kill all running processes of a rollout, or of all rollouts. Return how many are known to have ended."""
         kills = (self.kill(session, source="kill_all") for session in self._running(task_id))
         results = await asyncio.gather(*kills, return_exceptions=True)
         for result in results:
@@ -200,11 +200,11 @@ class ProcessRegistry:
         return sum(isinstance(result, ProcessInfo) and not result.running for result in results)
 
     async def note_end(self, session: ProcessSession, exit_code: int | None) -> None:
-        """Take note that a process has ended; its follower may have seen it before."""
+        """Record that a process has ended. Its follower may already have recorded it."""
         await self._end(session, "exited", exit_code)
 
     async def note_loss(self, session: ProcessSession) -> None:
-        """Take note that the sandbox does not know the process any more, as after its renewal."""
+        """Record that the sandbox no longer knows the process, for example after the sandbox was renewed."""
         await self._end(session, "lost", None)
 
     async def _end(self, session: ProcessSession, reason: CompletionReason, exit_code: int | None) -> None:
@@ -218,19 +218,19 @@ class ProcessRegistry:
                 await self._emit(session, "ended")
 
     def interruption(self, task_id: str) -> asyncio.Event:
-        """Return what `interrupt` sets for the waits that are under way now."""
+        """Return the event that `interrupt` sets to end the current waits of the rollout."""
         return self._interrupts.setdefault(task_id, asyncio.Event())
 
     def interrupt(self, task_id: str) -> None:
-        """End every wait of the rollout that is under way; the processes go on."""
+        """End all current waits of the rollout. The processes keep running."""
         event = self._interrupts.pop(task_id, None)
         if event is not None:
             event.set()
 
     async def _follow(self, session: ProcessSession) -> None:
-        """Wait for the end of one process, and tell of it on the way."""
+        """Wait until one process ends, and send its events until then."""
         watch = Watch(session.watch_patterns, self._matches, self._clock)
-        # What a failing checkpoint has to say, the next start of a process says to its caller.
+        # An error of the checkpoint is ignored here: the next start of a process raises it to its caller.
         self._watched += bool(watch.patterns)
         try:
             with contextlib.suppress(OutputError):
@@ -263,19 +263,19 @@ class ProcessRegistry:
                 await self._emit(session, "interval")
 
     def _pause(self, session: ProcessSession, watch: Watch, seen: int) -> float | None:
-        if watch.patterns and not watch.worn_out:
+        if watch.patterns and not watch.is_muted:
             return _PATTERN_LOOK + _BUSY_LOOK * self._watched * seen / _WATCHED_CHARS
         return session.check_interval
 
     async def _look(self, session: ProcessSession, watch: Watch) -> int:
-        """Look for the patterns in what is new, and return how many characters that was."""
-        if not watch.patterns or watch.worn_out:
+        """Search the new output for the patterns, and return its length in characters."""
+        if not watch.patterns or watch.is_muted:
             return 0
         text, _ = await session.news("watch", _WATCHED_CHARS)
         found = watch.match(text)
         if found is not None:
             await self._emit(session, "match", pattern=found)
-        session.notify_on_complete |= watch.worn_out
+        session.notify_on_complete |= watch.is_muted
         return len(text)
 
     async def _emit(
@@ -304,14 +304,15 @@ class ProcessRegistry:
                 output, _ = await session.news("events", _EVENT_CHARS)
                 event = dataclasses.replace(event, output=output)
         except (ProcessLookupError, HermesError):
-            pass  # an event is told of a lost sandbox, too
+            pass  # the event is also sent if the sandbox is lost, but without output
         finally:
             self._fire(event)
 
     async def recover_from_checkpoint(self) -> int:
-        """List again, as detached, what an earlier run of this checkpoint left running here; returns how many.
+        """Add the processes that an earlier run with this checkpoint left running, as detached. Return their number.
 
-        A process inside a sandbox ended with it, or is found by its lease (`hermes-core sandboxes gc`).
+        A process inside a sandbox ended with the sandbox, or the sandbox is removed by its lease (`hermes-core
+        sandboxes gc`).
         """
         if self._checkpoint is None:
             return 0
@@ -337,7 +338,7 @@ class ProcessRegistry:
         return len(alive)
 
     async def release(self, task_id: str, sandbox_id: str | None = None) -> None:
-        """Forget the processes of a rollout, or of one of its sandboxes, which is about to be closed with them."""
+        """Forget the processes of a rollout or of one of its sandboxes, which the caller is about to close."""
         sessions = self._sessions.get(task_id, {})
         leaving = [one for one in sessions.values() if sandbox_id is None or one.sandbox_id == sandbox_id]
         running = [session for session in leaving if not session.exited]
@@ -353,13 +354,13 @@ class ProcessRegistry:
             session.termination_source = session.termination_source or "rollout_end"
             if session.end("exited", None, self._clock()):
                 await self._emit(session, "ended")
-        # What a failing checkpoint has to say, a start has said; a rollout must end all the same.
+        # An error of the checkpoint is ignored here: a start has raised it already, and the rollout must still end.
         with contextlib.suppress(OutputError):
             await self._save()
 
     async def _stop_following(self, sessions: Iterable[ProcessSession]) -> None:
         followers = {one: self._followers[one] for one in list(sessions) if one in self._followers}
-        # Who has just seen an end still tells of it.
+        # A follower that has just seen the end of its process still sends the event.
         telling = [task for session, task in followers.items() if session.exited]
         if telling:
             await asyncio.wait(telling, timeout=_LAST_WORDS)
@@ -369,7 +370,7 @@ class ProcessRegistry:
             await asyncio.wait(followers.values())
 
     async def aclose(self) -> None:
-        """Stop looking after all processes; what is in the checkpoint stays there."""
+        """Stop following all processes. The checkpoint stays as it is."""
         await self._stop_following(self._followers)
 
 

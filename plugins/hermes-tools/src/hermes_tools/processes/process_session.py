@@ -1,4 +1,4 @@
-"""One background process as a rollout sees it: who it belongs to, how it ended, and its output as text."""
+"""A background process as a rollout sees it: its owner, how it ended, and its output as text."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from hermes_tools.unfinished_output import count_unfinished_bytes
 
 MAX_OUTPUT_CHARS: Final = 200_000
 _WIDEST: Final = 4
-"""Bytes of the longest UTF-8 character."""
+"""Maximum length of a UTF-8 character in bytes."""
 
 CompletionReason = Literal["exited", "killed", "lost"]
 PidScope = Literal["host", "sandbox"]
 
 
 class ProcessSource(Protocol):
-    """Where a process is looked after; the `Processes` of a sandbox are one, a recovered process is its own."""
+    """Access to a process: the `Processes` of a sandbox, or the `DetachedProcess` itself after a recovery."""
 
     async def poll(self, process_id: str) -> ProcessInfo:
-        """Describe it."""
+        """Describe the process."""
         ...
 
     async def read(self, process_id: str, *, offset: int = 0, limit: int = 65536) -> ProcessOutput:
-        """Return output."""
+        """Return a part of its output."""
         ...
 
     async def wait(self, process_id: str, *, timeout: float | None = None) -> ProcessInfo:
-        """Wait for its end."""
+        """Wait until it ends."""
         ...
 
     async def write(self, process_id: str, data: bytes) -> int:
-        """Give it input."""
+        """Write to its input and return the number of bytes that it took."""
         ...
 
     async def close_stdin(self, process_id: str) -> None:
-        """End its input."""
+        """Close its input."""
         ...
 
     async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
-        """End it."""
+        """Kill it."""
         ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ProcessSession:
-    """A process in the registry; `source` knows it as `source_id`."""
+    """A process in the registry. `source` knows it by `source_id`."""
 
     id: str
     command: str
@@ -62,7 +62,7 @@ class ProcessSession:
     detached: bool = False
     pid_scope: PidScope = "sandbox"
     pid_start: int | None = None
-    """Start time of the process in ticks since boot: with the pid it is unique. None where the pid is a sandbox's."""
+    """Start time in ticks since boot, unique together with the pid. None if the pid is one inside a sandbox."""
     sandbox_id: str = ""
     check_interval: float | None = None
     notify_on_complete: bool = False
@@ -76,11 +76,11 @@ class ProcessSession:
 
     @property
     def status(self) -> str:
-        """`running` or `exited`, in the words of the tool."""
+        """The tool's word for the state: `running` or `exited`."""
         return "exited" if self.exited else "running"
 
     def end(self, reason: CompletionReason, exit_code: int | None, now: float) -> bool:
-        """Record its end; False if it is known already."""
+        """Record the end of the process. Return False if it was recorded before."""
         if self.exited:
             return False
         killed = reason == "exited" and self.termination_source is not None
@@ -94,13 +94,13 @@ class ProcessSession:
         return text
 
     async def read_tail(self, characters: int = MAX_OUTPUT_CHARS) -> tuple[str, int]:
-        """Return the last characters of its output, and how many bytes before them are not kept any more."""
+        """Return the last characters of its output, and how many bytes at its beginning are no longer available."""
         size = characters * _WIDEST
         output = await self.source.read(self.source_id, offset=-size, limit=size)
         return _readable(output.data, cut=output.start > 0)[-characters:], output.start
 
     async def news(self, consumer: str, characters: int) -> tuple[str, int]:
-        """Return what this consumer has not seen yet, its last characters at most, and the bytes left out before."""
+        """Return the end of the output that is new to this consumer, and how many new bytes before it were omitted."""
         seen = self._cursors.get(consumer, 0)
         total = (await self.source.poll(self.source_id)).output_bytes
         size = characters * _WIDEST
@@ -115,6 +115,6 @@ class ProcessSession:
 
 def _readable(data: bytes, *, cut: bool) -> str:
     if cut:
-        # The first byte may be in the middle of a character.
+        # The data can begin in the middle of a character.
         data = data[next((i for i, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data))) :]
     return without_escapes(data.decode(errors="replace")).replace("\r\n", "\n")

@@ -1,4 +1,4 @@
-"""When to tell observers of a running process: check intervals, and words in its output, not too often."""
+"""Limits how often observers are notified of a running process, and matches patterns in its output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 MIN_CHECK_INTERVAL: Final = 30.0
 MATCH_PAUSE: Final = 15.0
-"""Seconds between two matches of one process that are told; a match in between is a strike."""
+"""Minimum seconds between two notifications of matches of one process. A match within them counts as a strike."""
 MAX_STRIKES: Final = 3
 _ALL_AT_ONCE: Final = 15
 _ALL_SECONDS: Final = 10.0
@@ -16,7 +16,7 @@ _ALL_COOLDOWN: Final = 30.0
 
 
 class MatchLimit:
-    """The bound over all processes of a registry: 15 matches in 10 seconds, then silence for 30."""
+    """Rate limit for all processes of a registry: 15 matches in 10 seconds, then none for 30 seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class MatchLimit:
         self._silent_until = 0.0
 
     def allows(self) -> bool:
-        """Count a match that is about to be told; False when it must not be."""
+        """Return whether a match may be sent to observers, and if so count it."""
         now = self._clock()
         if now < self._silent_until:
             return False
@@ -38,7 +38,7 @@ class MatchLimit:
 
 
 class Watch:
-    """The patterns of one process. They are plain text, so that none can take for ever."""
+    """The patterns of one process. They are plain text, so that the time of a search is bounded."""
 
     def __init__(self, patterns: tuple[str, ...], limit: MatchLimit, clock: Callable[[], float]) -> None:
         self.patterns = patterns
@@ -49,13 +49,13 @@ class Watch:
         self._rest = ""
 
     @property
-    def worn_out(self) -> bool:
-        """Whether it matched too often: from then on only the end is told."""
+    def is_muted(self) -> bool:
+        """Whether the patterns matched too often. From then on, observers are notified only of the end."""
         return self._strikes >= MAX_STRIKES
 
     def match(self, text: str) -> str | None:
-        """Return the pattern to tell of, if the new output holds one and it is not too soon."""
-        if self.worn_out or not self.patterns:
+        """Return the first pattern in the new output, or None if there is none or it must not be sent now."""
+        if self.is_muted or not self.patterns:
             return None
         searched = self._rest + text
         longest = max(map(len, self.patterns))

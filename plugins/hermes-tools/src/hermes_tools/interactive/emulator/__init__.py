@@ -1,1 +1,1 @@
-"""A terminal emulator: what programs write to a terminal, as the text that a person in front of it would see."""
+"""A terminal emulator. It converts a program's output to the text that a person at the terminal would see."""

@@ -1,4 +1,4 @@
-"""pyte's screen, made so that no operation keeps others waiting, and none is done without being counted."""
+"""A screen based on pyte's, whose operations all take a bounded time and are counted as work."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MOVE_OF_A_ROW: Final = 8
 
 
 class Row(StaticDefaultDict[int, Char]):
-    """A row of cells; `wrapped` when its text goes on in the next one without a line break."""
+    """A row of cells. `wrapped` is true if its text continues in the next row without a line break."""
 
     wrapped = False
 
 
 @lru_cache(maxsize=4096)
 def cell(text: str) -> Char:
-    """Return a cell without colours."""
+    """Return a cell with this text and without colours."""
     return Char(text)
 
 
@@ -29,15 +29,15 @@ BLANK: Final = cell(" ")
 
 
 def blank_rows() -> defaultdict[int, StaticDefaultDict[int, Char]]:
-    """Return a buffer whose rows are made when they are written to."""
+    """Return a buffer that creates its rows when they are written to."""
     return defaultdict(lambda: Row(BLANK))
 
 
 class CountedScreen(Screen):
-    """Leaves what pyte's leaves, where nothing has colours.
+    """Produces the same content as pyte's screen, but without colours.
 
-    `work` grows with each operation, by about the cells that it touches. A unit takes some tens of nanoseconds on one
-    machine and more on another, but the same output is the same work everywhere.
+    Each operation adds about the number of cells that it touches to `work`. A unit takes some tens of nanoseconds on
+    one machine and more on another, but the same output is the same work everywhere.
     """
 
     def __init__(self, columns: int, lines: int) -> None:
@@ -46,12 +46,12 @@ class CountedScreen(Screen):
         self.buffer = blank_rows()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset the terminal."""
         self.work += 2 * self.lines + self.columns
         super().reset()
 
     def index(self) -> None:
-        """Move down; at the bottom the rows move up."""
+        """Move the cursor down. At the bottom, move the rows up instead."""
         _, bottom = self.margins or (0, self.lines - 1)
         if self.cursor.y == bottom:
             self.move_rows(1)
@@ -59,7 +59,7 @@ class CountedScreen(Screen):
             self.cursor_down()
 
     def reverse_index(self) -> None:
-        """Move up; at the top the rows move down."""
+        """Move the cursor up. At the top, move the rows down instead."""
         top, _ = self.margins or (0, self.lines - 1)
         if self.cursor.y == top:
             self.move_rows(-1)
@@ -67,12 +67,12 @@ class CountedScreen(Screen):
             self.cursor_up()
 
     def move_rows(self, count: int) -> None:
-        """Move the rows within the margins up, or down if negative, by no more than there are."""
+        """Move the rows within the margins up, or down if `count` is negative, by at most the number of these rows."""
         top, bottom = self.margins or (0, self.lines - 1)
         rows = list(map(self.buffer.__getitem__, range(top, bottom + 1)))
         self.work += _CALL + len(rows) + _MOVE_OF_A_ROW * abs(count)
         blanks: list[StaticDefaultDict[int, Char]] = [Row(BLANK) for _ in range(abs(count) - 1)]
-        # What comes in last is made when it is written to.
+        # The last of the new rows is created when it is written to.
         if count > 0:
             self.buffer.update(enumerate([*rows[count:], *blanks], top))
             self.buffer.pop(bottom, None)
@@ -81,27 +81,27 @@ class CountedScreen(Screen):
             self.buffer.pop(top, None)
 
     def insert_lines(self, count: int | None = None) -> None:
-        """Move the rows from the cursor on down."""
+        """Insert blank rows at the cursor, and move the rows below down."""
         self.work += _MOVE_OF_A_ROW * self.lines
         super().insert_lines(count)
 
     def delete_lines(self, count: int | None = None) -> None:
-        """Move the rows below the cursor up."""
+        """Delete rows at the cursor, and move the rows below up."""
         self.work += _MOVE_OF_A_ROW * self.lines
         super().delete_lines(count)
 
     def insert_characters(self, count: int | None = None) -> None:
-        """Move the cells from the cursor on to the right."""
+        """Insert blank cells at the cursor, and move the following cells to the right."""
         row, x, count = self.buffer[self.cursor.y], self.cursor.x, count or 1
         moved = self._cells(row, x, self.columns + 1 - count)
         self._clear(row, x, self.columns + 1)
         row.update(enumerate(moved, x + count))
 
     def delete_characters(self, count: int | None = None) -> None:
-        """Move the cells behind the cursor to the left."""
+        """Delete cells at the cursor, and move the following cells to the left."""
         row, x, count = self.buffer[self.cursor.y], self.cursor.x, count or 1
         moved = self._cells(row, x + count, self.columns + 1)
-        # pyte's rows may have a cell beyond the last column, which moves like the others, but is not deleted.
+        # pyte's rows can have a cell beyond the last column, which moves like the others, but is not deleted.
         self._clear(row, x, self.columns + bool(moved))
         row.update(enumerate(moved, x))
 
@@ -115,7 +115,7 @@ class CountedScreen(Screen):
             row.pop(x, None)
 
     def erase_characters(self, count: int | None = None) -> None:
-        """Blank cells from the cursor on."""
+        """Blank cells, starting at the cursor."""
         self.work += min(count or 1, self.columns)
         super().erase_characters(count)
 

@@ -1,6 +1,6 @@
-"""Cuts what a program writes to a terminal into text, control characters and escape sequences.
+"""Parses a program's terminal output into text, control characters and escape sequences.
 
-pyte's own parser shows the inside of sequences it does not know as text and collects strings without a bound.
+pyte's own parser shows the content of unknown sequences as text, and collects strings without a limit.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _BEGINNING: Final = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+|[ -/]*+)")
 _LONGEST_SEQUENCE: Final = 256
 _LONGEST_STRING: Final = 4096
 _SWALLOWED: Final = 1 << 16
-"""Characters after which a string that nobody ends is taken for ended: it hides what follows it."""
+"""Characters after which a string without a terminator counts as ended, because it hides the output that follows."""
 _ENDS_COMMAND: Final = re.compile(r"[\x00-\x1f]")
 _ENDS_STRING: Final = re.compile(r"[\x18\x1a\x1b]")
 
 
 class Emulation(Protocol):
-    """What the parser tells what it has found."""
+    """Receives what the parser finds."""
 
     def show(self, text: str) -> None:
-        """Text without control characters."""
+        """Handle text without control characters."""
 
     def control(self, character: str) -> None:
-        """A control character, of those below 0x20 and from 0x7f to 0x9f."""
+        """Handle a control character: below 0x20, or from 0x7f to 0x9f."""
 
     def sequence(self, parameters: str, between: str, final: str) -> None:
-        """A sequence that begins with `ESC [`."""
+        """Handle a sequence that begins with `ESC [`."""
 
     def escape(self, middle: str, last: str) -> None:
-        """Another escape sequence."""
+        """Handle any other escape sequence."""
 
     def string(self, opener: str, text: str) -> None:
-        """An operating system command (`]`) or a device control string (`P`), its first 4096 characters."""
+        """Handle the first 4096 characters of an operating system command (`]`) or a device control string (`P`)."""
 
 
 class EscapeParser:
-    """Takes text in pieces, cut anywhere; whatever comes, it keeps a bounded amount and never raises."""
+    """Parses text in pieces that can be cut anywhere. It keeps a bounded amount of text and never raises."""
 
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
@@ -57,27 +57,27 @@ class EscapeParser:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next piece begins outside of any sequence."""
+        """Whether no sequence is unfinished."""
         return not (self._rest or self._opener)
 
     @property
     def is_behind(self) -> bool:
-        """Whether `step` has something to tell."""
+        """Whether there is text that `step` has not parsed."""
         return self._position < len(self._text)
 
     def feed(self, text: str) -> None:
-        """Take the next piece, and tell all that is in it."""
+        """Parse the next piece completely."""
         self.take(text)
         while self.step():
             pass
 
     def take(self, text: str) -> None:
-        """Take the next piece, of which `step` tells."""
+        """Add the next piece, which `step` parses."""
         self._text, self._position = self._rest + self._text[self._position :] + text, 0
         self._rest = ""
 
     def step(self) -> bool:
-        """Tell the next thing, which is a sequence, a control character or 128 characters; False if there is none."""
+        """Parse the next sequence, control character or up to 128 characters of text. Return False if there is none."""
         text, position = self._text, self._position
         if position >= len(text):
             return False
@@ -87,7 +87,7 @@ class EscapeParser:
         return True
 
     def drop(self) -> str:
-        """Forget what has not been told of, and any sequence that it would have ended; return it."""
+        """Drop the text that has not been parsed, and any unfinished sequence. Return the text."""
         text = self._text[self._position :]
         self._text, self._position, self._rest = "", 0, ""
         self._close(whole=False)
@@ -117,7 +117,7 @@ class EscapeParser:
         end = beginning.end()
         if end == len(text) and end - position <= _LONGEST_SEQUENCE:
             self._rest = text[position:]
-        # What breaks a sequence off, or begins the next one, is looked at by itself.
+        # The character that interrupts a sequence, or begins the next one, is parsed separately.
         return end
 
     def _in_string(self, text: str, position: int) -> int:
@@ -128,7 +128,7 @@ class EscapeParser:
         self._length += stop - position
         if end is not None:
             self._close(whole=end[0] in "\x07\x1b")
-            # An escape character begins `ESC \`, which means nothing by itself, or the next sequence.
+            # An escape character begins either `ESC \`, which has no effect of its own, or the next sequence.
             return stop if end[0] == "\x1b" else end.end()
         if self._length > _SWALLOWED:
             self._close(whole=False)

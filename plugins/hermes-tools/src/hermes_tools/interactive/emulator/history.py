@@ -1,4 +1,4 @@
-"""The lines that have left a terminal's screen at the top, as text: the last ones, within bounds."""
+"""A bounded history of the lines that have scrolled out of a terminal's screen, as text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final, final
 
 MOST_CHARACTERS: Final = 4_000_000
-"""A row of 500 cells may hold 4,000 characters: a number of rows alone bounds no memory."""
+"""A row of 500 cells can have 4,000 characters, so a maximum number of rows alone does not bound the memory."""
 
 
 @final
 class History:
-    """Rows, each with whether its text goes on in the next one; `dropped` counts those that had no room any more."""
+    """Rows of text, each with a flag for a wrapped line. `dropped` counts the rows that were removed for the limits."""
 
     def __init__(self, rows: int, characters: int = MOST_CHARACTERS) -> None:
         self.dropped = 0
@@ -22,11 +22,11 @@ class History:
         self._characters = 0
 
     def __iter__(self) -> Iterator[tuple[str, bool]]:
-        """Give the rows, the oldest first."""
+        """Yield the rows, oldest first."""
         return iter(self._rows)
 
-    def keep(self, text: str, wrapped: bool) -> None:  # noqa: FBT001 - half of a pair, as it comes out again
-        """Add a row."""
+    def keep(self, text: str, wrapped: bool) -> None:  # noqa: FBT001 - half of a pair, which iteration returns
+        """Add a row, and drop the oldest rows beyond the limits."""
         rows = self._rows
         rows.append((text, wrapped))
         self._characters += len(text)
@@ -35,6 +35,6 @@ class History:
             self.dropped += 1
 
     def clear(self) -> None:
-        """Forget all rows, as a program wants it; that counts none."""
+        """Delete all rows at a program's request. They do not count as dropped."""
         self._rows.clear()
         self._characters = 0

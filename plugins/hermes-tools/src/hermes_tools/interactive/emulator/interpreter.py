@@ -1,4 +1,4 @@
-"""What the sequences of a terminal's output do to its screen."""
+"""Applies the escape sequences of terminal output to the screen."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hermes_tools.interactive.emulator.screen_matrix import Matrix
 _MAX_NUMBER: Final = 9999
 _MAX_NUMBERS: Final = 32
 _MOST_ANSWERS: Final = 64
-"""Questions of one piece of output that are answered: a file full of them must not type for ever."""
+"""Maximum number of answers to queries in one piece of output, so that a file full of queries cannot type endlessly."""
 _LONGEST_TITLE: Final = 256
 _NUMBER: Final = 48
-"""Work that each number of a sequence is."""
+"""Work for each number of a sequence."""
 _ALTERNATE: Final = frozenset({47, 1047, 1049})
 _CURSOR_KEYS: Final = 1
 _SAVED_CURSOR: Final = 1048
@@ -25,9 +25,9 @@ _SAVES_CURSOR: Final = 1049
 
 @final
 class Interpreter:
-    """Told by the parser what the output holds, it changes the matrix and collects the terminal's answers.
+    """Applies what the parser finds to the matrix, and collects the terminal's answers.
 
-    `repeats` is text that is still to be drawn: a short sequence may ask for a screen full of it.
+    `repeats` is text that is still to be drawn: a short sequence can request a whole screen of it.
     """
 
     def __init__(self, matrix: Matrix) -> None:
@@ -38,7 +38,7 @@ class Interpreter:
         self._answers: list[str] = []
 
     def answers(self) -> bytes:
-        """Return what the terminal has answered since this was last asked."""
+        """Return the terminal's answers since the last call."""
         answers, self._answers = self._answers, []
         return "".join(answers).encode()
 
@@ -47,7 +47,7 @@ class Interpreter:
         self._matrix.draw(text)
 
     def control(self, character: str) -> None:
-        """Obey a control character."""
+        """Apply a control character."""
         matrix = self._matrix
         match character:
             case "\n" | "\x0b" | "\x0c":
@@ -66,7 +66,7 @@ class Interpreter:
                 pass
 
     def escape(self, middle: str, last: str) -> None:
-        """Obey an escape sequence."""
+        """Apply an escape sequence."""
         matrix = self._matrix
         if middle in {"(", ")"}:
             if last in charsets.MAPS:
@@ -95,7 +95,7 @@ class Interpreter:
         self.application_cursor = False
 
     def string(self, opener: str, text: str) -> None:
-        """Take over a title; tell that a capability is not known."""
+        """Set the title, or answer that a capability is unknown."""
         if opener == "]":
             kind, _, value = text.partition(";")
             if kind in {"0", "2"}:
@@ -104,7 +104,7 @@ class Interpreter:
             self._answer("\x1bP0+r\x1b\\")
 
     def sequence(self, parameters: str, between: str, final: str) -> None:
-        """Obey a control sequence."""
+        """Apply a control sequence."""
         prefix = parameters[:1] if parameters[:1] in {"?", "<", "=", ">"} else ""
         numbers = _numbers(parameters[len(prefix) :])
         self._matrix.work += _NUMBER * (len(numbers) - 1)
@@ -119,7 +119,7 @@ class Interpreter:
             self._plain(numbers, final)
 
     def _with_intermediate(self, prefix: str, numbers: list[int], between: str, final: str) -> None:
-        if between == "$" and final == "p":  # asks for a mode: not known
+        if between == "$" and final == "p":  # query of a mode; the answer is "unknown"
             self._answer(f"\x1b[{prefix}{numbers[0]};0$y")
         elif between == "!" and final == "p":
             self._matrix.set_margins()
@@ -145,7 +145,7 @@ class Interpreter:
         elif number == _SAVED_CURSOR:
             (matrix.save_cursor if on else matrix.restore_cursor)()
         elif number in _ALTERNATE:
-            # The first screen's cursor is kept with it, whichever of the three is used.
+            # All three modes save the cursor of the first screen with it.
             matrix.use_alternate(on=on)
             if on and number == _SAVES_CURSOR:
                 matrix.erase_in_display(2)

@@ -1,4 +1,4 @@
-"""One command's output, as it would be read on an endless sheet: progress bars and colours resolved, lines whole."""
+"""Records the output of one command as text, without colours and line wrapping; of progress bars it keeps the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_WORK: Final = 2_000_000
 
 
 class Recording:
-    """Records from the mark where the command begins; without one, from the moment it was typed."""
+    """Records from the mark at which the command begins, or without a mark from when it was typed."""
 
     def __init__(self, *, rows: int, cols: int) -> None:
         self._size = rows, cols
@@ -26,34 +26,34 @@ class Recording:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something was taken that is not text yet."""
+        """Whether there are bytes that `work` has not converted to text."""
         return self._sheet.is_behind
 
     def begin(self) -> None:
-        """What came before was the echo of what was typed."""
+        """Start the command's own output. Drop the text so far, which is the echo of the typed command."""
         if not self._has_begun:
             self._begin_sheet()
         self._has_begun = True
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes, of which `work` makes text."""
+        """Add the next bytes, which `work` converts to text."""
         self._sheet.take(data)
 
     def work(self, amount: int) -> int:
-        """Make text of what was taken, as `TerminalScreen.work` does; return how much work it was."""
+        """Convert added bytes to text, like `TerminalScreen.work`. Return the amount of work that this took."""
         return self._sheet.work(amount)
 
     def drop(self) -> None:
-        """Forget what was taken and not made text of, and say so in the text."""
+        """Drop the bytes that have not been converted. The text reports their number."""
         self.missed += self._sheet.drop()
 
     def skip(self, count: int) -> None:
-        """Take note that bytes were not kept; where the command begins, if it was among them, is here."""
+        """Count lost bytes. They can include the mark of the command's beginning, so the command begins here."""
         self.missed += count
         self.begin()
 
     def text(self) -> str:
-        """Return what was recorded, head and tail of it when it is long, and every omission said."""
+        """Return the recorded text; if it is long, only its head and tail. Every omission is reported in the text."""
         self.work(_MOST_WORK)
         if self.is_behind:
             self.drop()

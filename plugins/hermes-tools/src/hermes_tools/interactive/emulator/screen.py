@@ -1,4 +1,4 @@
-"""A terminal's screen as text: what a program has written, as a person in front of it would see it.
+"""The screen of a terminal as text, as a person in front of it would see it.
 
 Needs pyte (`pip install 'hermes-tools[screen]'`).
 """
@@ -20,18 +20,19 @@ DEFAULT_COLS: Final = 120
 DEFAULT_HISTORY: Final = 20_000
 _FLOOD: Final = 1024
 _STEP: Final = 48
-"""Work to find the next thing in the output, whatever it is."""
+"""Work to find the next item in the output, of any kind."""
 _AT_ONCE: Final = 128
-# Atomic, as every group that is repeated possessively: Python 3.11.0 to 3.11.4 match many others wrongly (gh-106052).
+# A group that is repeated possessively must be atomic: Python 3.11.0 to 3.11.4 match others incorrectly (gh-106052).
 _PLAIN_LINES: Final = re.compile(r"(?>[ -~]*+\r\n)++")
 
 
 @final
 class TerminalScreen:
-    """Fed with the raw bytes of a terminal's output, in pieces cut anywhere; whatever they hold, it never raises.
+    """Shows the raw bytes of a terminal's output, in pieces that can be cut anywhere. No content makes it raise.
 
-    It knows the second screen of full-screen programs and keeps the last `history` lines that have left the first one,
-    at most `characters` in them. `feed` shows all at once; `take` only keeps it, for `work` to show a bounded part.
+    It supports the second screen of full-screen programs, and keeps the last `history` lines that have scrolled out of
+    the first one, with at most `characters` in total. `feed` shows bytes at once; `take` queues them, and each call of
+    `work` shows a bounded part.
     """
 
     def __init__(
@@ -50,27 +51,27 @@ class TerminalScreen:
 
     @property
     def title(self) -> str:
-        """What a program has called the window."""
+        """The window title that a program has set."""
         return self._interpreter.title
 
     @property
     def application_cursor(self) -> bool:
-        """Whether a program wants the other codes of the cursor keys."""
+        """Whether a program has requested the application codes of the cursor keys."""
         return self._interpreter.application_cursor
 
     @property
     def rows(self) -> int:
-        """How many rows are visible."""
+        """Number of visible rows."""
         return self._matrix.lines
 
     @property
     def cols(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return self._matrix.columns
 
     @property
     def alternate(self) -> bool:
-        """Whether a full-screen program is in charge."""
+        """Whether a full-screen program uses the second screen."""
         return self._matrix.alternate
 
     @property
@@ -80,17 +81,17 @@ class TerminalScreen:
 
     @property
     def dropped(self) -> int:
-        """How many lines have left the history, too."""
+        """Number of lines that the history has dropped."""
         return self._matrix.history.dropped
 
     @property
     def is_behind(self) -> bool:
-        """Whether something was taken that is not shown yet."""
+        """Whether queued bytes are not shown yet."""
         return bool(self._interpreter.repeats or self._pieces or self._parser.is_behind)
 
     @property
     def lines(self) -> list[str]:
-        """The visible rows, all of them, without blanks at their ends."""
+        """All visible rows, without trailing blanks."""
         return [text_of(self._matrix.row(y)).rstrip(" ") for y in range(self.rows)]
 
     @property
@@ -99,7 +100,7 @@ class TerminalScreen:
         return "\n".join(self.lines).rstrip("\n")
 
     def entire(self) -> str:
-        """Return the history and the screen, with the lines that the terminal's width has cut joined again."""
+        """Return the history and the screen. Lines that were wrapped at the terminal's width are joined."""
         pairs = list(self._matrix.history)
         if not self.alternate:
             pairs += [(text_of(row), getattr(row, "wrapped", False)) for row in map(self._matrix.row, range(self.rows))]
@@ -112,23 +113,23 @@ class TerminalScreen:
         self._matrix.change_size(cols, rows)
 
     def feed(self, data: bytes) -> bytes:
-        """Show the next bytes; return what the terminal answers to them, to be written to the program."""
+        """Show the next bytes. Return the terminal's answers, which the caller writes to the program."""
         self.take(data)
         while self._go_on():
             pass
         return self.answers()
 
     def take(self, data: bytes) -> None:
-        """Take the next bytes, to be shown by `work`; pieces of some kilobytes, as their lines may be drawn at once."""
+        """Queue some kilobytes for `work`. The limit matters because the lines of a piece can be drawn in one step."""
         text = self._decoder.decode(data)
-        # What comes before a flood of lines may end a sequence, or a line.
+        # The text before the first line break of a long piece can be the end of a sequence or of a line.
         begin = text.find("\n") + 1 if len(text) >= _FLOOD else 0
         self._pieces.extend(piece for piece in (text[:begin], text[begin:]) if piece)
 
     def work(self, amount: int) -> int:
-        """Show what was taken until there was this much work, and at most one operation more; return how much it was.
+        """Show queued bytes for this amount of work, and at most one operation more. Return how much work was done.
 
-        It is counted in about the cells that are touched. With nothing left to show it is less than `amount`.
+        Work is counted in about the number of cells touched. A result below `amount` means that everything is shown.
         """
         matrix = self._matrix
         before = matrix.work
@@ -149,7 +150,7 @@ class TerminalScreen:
         return True
 
     def _begin(self, text: str) -> None:
-        """Draw the plain lines that a flood mostly is; the rest is for the parser."""
+        """Draw the plain lines at the beginning of a long piece directly, and pass the rest to the parser."""
         end = 0
         if len(text) >= _FLOOD and self._parser.is_idle and self._matrix.is_simple:
             lines = _PLAIN_LINES.match(text)
@@ -159,7 +160,7 @@ class TerminalScreen:
         self._parser.take(text[end:])
 
     def drop(self) -> int:
-        """Forget what was taken and has not been shown; return how many bytes that was."""
+        """Drop the queued bytes that are not shown yet. Return their number."""
         text = self._parser.drop() + "".join(self._pieces)
         self._pieces.clear()
         self._interpreter.repeats = ""

@@ -1,4 +1,4 @@
-"""The cells of a terminal: pyte's screen, where it stops short of what programs and hostile output ask for."""
+"""The cells of a terminal: pyte's screen, extended by what programs need and made safe against hostile output."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from hermes_tools.interactive.emulator.counted_screen import BLANK, CountedScree
 from hermes_tools.interactive.emulator.history import MOST_CHARACTERS, History
 
 _MOST_COMBINED: Final = 8
-"""Characters that one cell holds: accents can be piled up without end."""
+"""Maximum number of characters in a cell, because a program can combine any number of accents."""
 _PRIVATE_MODES: Final = frozenset({6, 7, 25})
 _MODES: Final = frozenset({4, 20})
 
 
 _PLAIN: Final = {chr(code): cell(chr(code)) for code in range(128)}
 _ODD: Final = 16
-"""Work for a character that is not plain: its width is looked up, and what it covers."""
+"""Work for a character that is not ASCII, whose width and covered cells must be looked up."""
 
 
 def text_of(row: StaticDefaultDict[int, Char]) -> str:
-    """Return the text of a row, without the blanks at its end unless it is wrapped."""
+    """Return the text of a row, without trailing blanks unless it is wrapped."""
     text = "".join([row[x].data for x in range(max(row, default=-1) + 1)])
     return text if getattr(row, "wrapped", False) else text.rstrip(" ")
 
 
 class Matrix(CountedScreen):
-    """Knows no colours; lines that leave at the top are kept as text, the last `history` of them."""
+    """A screen without colours. It keeps the last `history` lines that scrolled out at the top, as text."""
 
     def __init__(self, columns: int, rows: int, history: int, characters: int = MOST_CHARACTERS) -> None:
         super().__init__(columns, rows)
@@ -41,26 +41,26 @@ class Matrix(CountedScreen):
 
     @property
     def alternate(self) -> bool:
-        """Whether a full-screen program has the second screen in use."""
+        """Whether a full-screen program uses the second screen."""
         return self._main is not None
 
     @property
     def place(self) -> tuple[int, int]:
-        """Row and column of the cursor, within the screen."""
+        """Row and column of the cursor, always within the screen."""
         return self.cursor.y, min(self.cursor.x, self.columns - 1)
 
     def row(self, y: int) -> StaticDefaultDict[int, Char]:
-        """Return a row, without making one."""
+        """Return a row, without adding it to the buffer."""
         return self.buffer[y] if y in self.buffer else Row(BLANK)
 
     def reset(self) -> None:
-        """Begin anew, on the first screen; the history stays."""
+        """Reset to an empty first screen. The history stays."""
         super().reset()
         self._main = None
         self.savepoints.clear()
 
     def draw(self, data: str) -> None:
-        """Put text at the cursor; what has no width joins the character before, what cannot be printed is left out."""
+        """Draw text at the cursor. Characters without width join the previous one; unprintable ones are skipped."""
         table = self.g1_charset if self.charset else self.g0_charset
         if table is not charsets.LAT1_MAP:
             data = data.translate(table)
@@ -76,7 +76,7 @@ class Matrix(CountedScreen):
                 self._combine(char)
 
     def _put_plain(self, data: str) -> None:
-        """Do the same as `_put` for each of them, which is most of all output, at a fraction of the time."""
+        """Draw ASCII text as `_put` does for each character, but much faster. Most output is of this kind."""
         self._last = data[-1:] or self._last
         self.work += len(data)
         while data:
@@ -89,14 +89,14 @@ class Matrix(CountedScreen):
             self.cursor.x = x + len(piece)
 
     def _mend(self, row: StaticDefaultDict[int, Char], x: int, width: int) -> None:
-        # Half a wide character does not stay.
+        # When one half of a wide character is overwritten, the other half becomes blank.
         if x and row[x].data == "":
             row[x - 1] = BLANK
         if x + width < self.columns and row[x + width].data == "":
             row[x + width] = BLANK
 
     def repetition(self, count: int) -> str:
-        """Return the last character as often as it is to be drawn again; no more than fill the screen."""
+        """Return the last character, repeated `count` times, but at most enough to fill the screen."""
         return self._last * min(count, self.columns * self.lines)
 
     def _put(self, char: str, width: int) -> None:
@@ -130,7 +130,7 @@ class Matrix(CountedScreen):
             row[x] = cell(unicodedata.normalize("NFC", row[x].data + char))
 
     def index(self) -> None:
-        """Move down; at the bottom the rows move up, and the first one into the history."""
+        """Move the cursor down. At the bottom, move the rows up instead, and the first one into the history."""
         top, bottom = self.margins or (0, self.lines - 1)
         if self.cursor.y > bottom:
             self.cursor.y = min(self.cursor.y + 1, self.lines - 1)
@@ -144,7 +144,7 @@ class Matrix(CountedScreen):
         self.history.keep(text_of(row), getattr(row, "wrapped", False))
 
     def pour(self, lines: Sequence[str]) -> None:
-        """Draw many plain lines, each with a line break behind it: most of them pass by and are text at once."""
+        """Draw many plain lines, each followed by a line break. Most of them go straight to the history as text."""
         at, seen = 0, self.lines + 2
         while at < len(lines) and self.cursor.y < self.lines - 1:
             self._draw_line(lines[at])
@@ -166,7 +166,7 @@ class Matrix(CountedScreen):
 
     @property
     def is_simple(self) -> bool:
-        """Whether plain lines just follow each other, so that they can be poured."""
+        """Whether no mode changes how plain lines are drawn, so that `pour` can draw them."""
         return (
             self.margins is None
             and not self.alternate
@@ -184,7 +184,7 @@ class Matrix(CountedScreen):
                 self.history.keep(text if wrapped else text.rstrip(" "), wrapped)
 
     def scroll(self, count: int) -> None:
-        """Move the rows within the margins up, or down if negative; the cursor stays."""
+        """Move the rows within the margins up, or down if `count` is negative. The cursor stays."""
         top, bottom = self.margins or (0, self.lines - 1)
         size = bottom - top + 1
         count = max(-size, min(count, size))
@@ -194,34 +194,34 @@ class Matrix(CountedScreen):
         self.move_rows(count)
 
     def cursor_down(self, count: int | None = None) -> None:
-        """Move down, to the bottom margin or, from below it, to the last row."""
+        """Move the cursor down, at most to the bottom margin, or from below it to the last row."""
         bottom = self.lines - 1
         if self.margins is not None and self.cursor.y <= self.margins.bottom:
             bottom = self.margins.bottom
         self.cursor.y = min(self.cursor.y + (count or 1), bottom)
 
     def cursor_up(self, count: int | None = None) -> None:
-        """Move up, to the top margin or, from above it, to the first row."""
+        """Move the cursor up, at most to the top margin, or from above it to the first row."""
         top = self.margins.top if self.margins is not None and self.cursor.y >= self.margins.top else 0
         self.cursor.y = max(self.cursor.y - (count or 1), top)
 
     def cursor_to_line(self, line: int | None = None) -> None:
-        """Move to a row; pyte fails here when the origin is that of margins that are not set."""
+        """Move the cursor to a row. pyte's method fails in origin mode without margins."""
         self.cursor_position(line, self.cursor.x + 1)
 
     def tab_back(self, count: int) -> None:
-        """Move to an earlier tab stop."""
+        """Move the cursor back by `count` tab stops."""
         self.work += len(self.tabstops)
         stops = [0, *sorted(stop for stop in self.tabstops if stop < self.cursor.x)]
         self.cursor.x = stops[max(0, len(stops) - count)]
 
     def save_cursor(self) -> None:
-        """Remember the cursor; one is remembered, as in other terminals."""
+        """Save the cursor. Like other terminals, keep only one saved cursor."""
         self.savepoints.clear()
         super().save_cursor()
 
     def restore_cursor(self) -> None:
-        """Go back to the remembered cursor, which stays remembered."""
+        """Restore the saved cursor, which stays saved."""
         kept = list(self.savepoints)
         super().restore_cursor()
         self.cursor = copy.copy(self.cursor)
@@ -236,7 +236,7 @@ class Matrix(CountedScreen):
                 row.wrapped = False
 
     def erase_in_display(self, how: int = 0, *_args: object, **_kwargs: object) -> None:
-        """Blank a part of the screen; 3 blanks what has left it."""
+        """Blank a part of the screen; 3 clears the history."""
         y = self.cursor.y
         self.work += self.lines
         if how == 3:
@@ -249,12 +249,12 @@ class Matrix(CountedScreen):
             self.erase_in_line(how)
 
     def switch(self, number: int, *, private: bool, on: bool) -> None:
-        """Set or reset one of the modes that matter to where text stands."""
+        """Set or reset a mode, if it affects the position of text."""
         if number in (_PRIVATE_MODES if private else _MODES):
             (self.set_mode if on else self.reset_mode)(number, private=private)
 
     def use_alternate(self, *, on: bool) -> None:
-        """Go to the second screen, which is blank, or back to the first, which is as it was left."""
+        """Switch to the second screen, which is blank, or back to the first, which is unchanged."""
         self.work += self.lines
         if on and self._main is None:
             self._main = (self.buffer, copy.copy(self.cursor))
@@ -265,7 +265,7 @@ class Matrix(CountedScreen):
             self._fit()
 
     def change_size(self, columns: int, rows: int) -> None:
-        """Change the size; rows above the cursor that have no room any more go into the history."""
+        """Change the size. Rows above the cursor that no longer fit go into the history."""
         for buffer in (self.buffer, self._main[0] if self._main else {}):
             for row in buffer.values():
                 for x in [x for x in row if x >= columns]:

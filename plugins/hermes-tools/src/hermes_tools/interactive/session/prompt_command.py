@@ -1,4 +1,4 @@
-"""A command that was typed at the shell's prompt: which part of the output is its own, and how it ended."""
+"""A command typed at the shell's prompt: its part of the output, and how it ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnd:
-    """How a command that was waited for stands; `exit_code` is None as long as it is not known."""
+    """State of a command after the wait for its end. `exit_code` is None if it is not known."""
 
     state: Literal["finished", "running", "shell_ended"]
     exit_code: int | None
@@ -23,7 +23,7 @@ class CommandEnd:
 
 @final
 class TypedCommand:
-    """What was typed last by `run`, at prompt `number`, and what it writes."""
+    """The last command that `run` typed, at prompt `number`, and its output."""
 
     def __init__(self, number: int, recording: Recording) -> None:
         self.number = number
@@ -32,18 +32,18 @@ class TypedCommand:
         self.is_repaired = False
 
     def passes(self, mark: Mark) -> None:
-        """Take note of a place in the output."""
+        """Handle a mark in the output."""
         if mark.kind == "D" and mark.number > self.number:
             self.is_closed = True
         elif mark.kind == "C" and mark.number == self.number and not self.is_closed:
             self.recording.begin()
 
     def add(self, data: bytes) -> None:
-        """Take output, which is its own until its end."""
+        """Record output, until the command has ended."""
         if not self.is_closed:
             self.recording.add(data)
 
     def skip(self, count: int) -> None:
-        """Take note that output was not kept."""
+        """Count bytes of output that were lost, until the command has ended."""
         if not self.is_closed:
             self.recording.skip(count)

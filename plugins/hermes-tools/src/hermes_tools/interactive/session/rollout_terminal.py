@@ -1,4 +1,4 @@
-"""The one terminal of a rollout, which `terminal_stateful` and `tmux` share; kept in the context's state."""
+"""The terminal of a rollout, which `terminal_stateful` and `tmux` share. It is kept in the context's state."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _KEY: Final = "hermes_core.terminal"
 
 
 def present_terminal(context: ToolContext) -> TerminalSession | None:
-    """Return the rollout's terminal, whether its shell still runs or not."""
+    """Return the rollout's terminal, even if its shell has ended, or None if none was started."""
     session: TerminalSession | None = context.state.get(_KEY)
     return session
 
 
-async def started_terminal(
+async def start_terminal(
     context: ToolContext, *, rows: int = DEFAULT_ROWS, cols: int = DEFAULT_COLS
 ) -> TerminalSession:
     """Start the rollout's terminal.
 
     Raises:
-        ToolFailureError: The sandbox has none to give; the message is for the model.
+        ToolFailureError: The sandbox cannot start a terminal. The message is for the model.
     """
     try:
         session = await TerminalSession.start(context.sandbox, rows=rows, cols=cols)
     except (ProcessLimitError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         note = process_limit_note(str(error), context.sandbox)
-        said = f"The terminal cannot be started: {reason}. Nothing was done."
+        said = f"The terminal cannot be started: {reason}. Nothing was run."
         raise ToolFailureError(f"{said} {note}" if note else said) from error
     context.state[_KEY] = session
     return session
 
 
-async def stopped_terminal(context: ToolContext) -> bool:
-    """End the rollout's terminal; tells whether one was there."""
+async def stop_terminal(context: ToolContext) -> bool:
+    """End the rollout's terminal. Return whether there was one."""
     session: TerminalSession | None = context.state.pop(_KEY, None)
     if session is not None:
         await session.stop()
@@ -51,7 +51,7 @@ async def stopped_terminal(context: ToolContext) -> bool:
 
 @asynccontextmanager
 async def hold(context: ToolContext, session: TerminalSession) -> AsyncIterator[TerminalSession]:
-    """Have the terminal for oneself; one that turns out to be gone is forgotten."""
+    """Lock the terminal for the caller. If the terminal is lost, remove it from the rollout's state."""
     async with session.lock:
         try:
             yield session
@@ -61,6 +61,6 @@ async def hold(context: ToolContext, session: TerminalSession) -> AsyncIterator[
 
 
 def place_of_cursor(session: TerminalSession) -> dict[str, Any]:
-    """Describe where the cursor is, counted from 0."""
+    """Return the row and column of the cursor, counted from 0."""
     row, column = session.screen.cursor
     return {"row": row, "column": column}

@@ -1,8 +1,8 @@
-"""How an interactive bash tells beside the screen what it does: a file with a number, and marks nobody sees.
+"""Reports the state of an interactive bash outside the screen: in a status file, and by invisible marks in the output.
 
-The file says whether the shell waits at its prompt, which prompt it is, and the exit code before it. Only the file
-decides whether a command has ended, and how. The marks in the output, escape sequences with a nonce, say where a
-command's own output begins and ends.
+The file says whether the shell waits at its prompt, the number of the prompt, and the exit code of the command before
+it. Only the file decides whether a command has ended, and how. The marks, which are escape sequences with a nonce, say
+where a command's own output begins and ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMMAND: Final = "command"
 SHOWN: Final = "shown"
 _LONGEST_SHOWN: Final = 2000
 
-# `prompt` and `begin` must not change what the shell's user sees: $?, options, history, variables of common names.
+# The two functions must not change what the user of the shell can see: $?, options, history, variables of common names.
 _STARTUP: Final = r"""unset -v HISTFILE PROMPT_COMMAND
 HISTCONTROL=ignorespace
 : "${LANG:=C.UTF-8}"; export LANG
@@ -44,9 +44,9 @@ PS2='> '
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellState:
-    """Where the shell is: at its prompt `number`, with the exit code before it, or running what came after it.
+    """State of the shell: it waits at prompt `number`, or runs the command that was typed there.
 
-    The exit code is None when it was lost.
+    At a prompt, `exit_code` is the one of the command before it, or None if it was lost.
     """
 
     kind: Literal["prompt", "running"]
@@ -56,14 +56,14 @@ class ShellState:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the output: `C`, what follows is a command's output; `D`, it has ended."""
+    """A mark in the output: `C` comes before the output of a command, `D` after it."""
 
     kind: str
     number: int
 
 
 def startup_text(directory: str, nonce: str) -> bytes:
-    """Return what the shell reads at its start."""
+    """Return the startup file of the shell."""
     text = _STARTUP.replace("@NONCE@", nonce)
     for name in (STATUS, SHOWN):
         text = text.replace(f"@{name.upper()}@", shlex.quote(f"{directory}/{name}"))
@@ -71,24 +71,24 @@ def startup_text(directory: str, nonce: str) -> bytes:
 
 
 def shell_command(directory: str) -> str:
-    """Return the bash text that becomes the interactive shell."""
+    """Return the bash command that replaces itself by the interactive shell."""
     return f'exec "$BASH" --noprofile --rcfile {shlex.quote(f"{directory}/{STARTUP}")} -i'
 
 
 def trigger(directory: str) -> str:
-    """Return what is typed to run the command that has been written to a file; bash forgets it in its history."""
+    """Return the text to type to run the command from its file. bash does not add it to its history."""
     return f" . {shlex.quote(f'{directory}/{COMMAND}')}"
 
 
 def shown_instead(command: str, *, rows: int) -> bytes:
-    """Return what replaces the trigger, which takes up `rows` rows, on the screen: the command."""
+    """Return terminal output that shows the command in place of the trigger, which occupies `rows` rows."""
     text = command if len(command) <= _LONGEST_SHOWN else f"{command[:_LONGEST_SHOWN]}…"
     plain = re.sub(r"[^\n\t -~\xa0-\U0010ffff]", "?", text.rstrip("\n")).replace("\n", "\n> ")
     return f"\x1b[{rows}A\r\x1b[J$ {plain}".encode()
 
 
 def read_state(data: bytes) -> ShellState | None:
-    """Read the file; None when it is just being written, or holds something else."""
+    """Parse the status file. Return None if it is being written or has other content."""
     match = re.fullmatch(rb"(prompt|running) (\d{1,18}) (\d{1,3})\n", data)
     if match is None:
         return None
@@ -97,7 +97,7 @@ def read_state(data: bytes) -> ShellState | None:
 
 
 class MarkReader:
-    """Cuts the marks out of a stream of bytes that comes in pieces."""
+    """Extracts the marks from a stream of bytes that arrives in pieces."""
 
     def __init__(self, nonce: str) -> None:
         begin = b"\x1b]6973;" + nonce.encode() + b";"
@@ -106,7 +106,7 @@ class MarkReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes | Mark]:
-        """Return what has come, in order; the beginning of a mark is kept until its end has come."""
+        """Return the output and the marks, in order. The beginning of a mark is kept until its end arrives."""
         data, found = self._rest + data, list[bytes | Mark]()
         position = 0
         for match in self._mark.finditer(data):
@@ -117,7 +117,7 @@ class MarkReader:
         return [*found, data[position:end]]
 
     def strip(self, data: bytes) -> bytes:
-        """Return a whole piece of output without the marks."""
+        """Return a complete piece of output without the marks."""
         return self._mark.sub(b"", data)
 
     def _unfinished_start(self, data: bytes, position: int) -> int:

@@ -1,4 +1,4 @@
-"""What a terminal has written, made a screen and a command's text on the event loop, in bounded pieces of work."""
+"""Converts terminal output to a screen and to the text of a command, on the event loop, in bounded steps."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hermes_tools.interactive.session.prompt_command import TypedCommand
 
 _BITE: Final = 1 << 13
 _TURN: Final = 50_000
-"""Work, some milliseconds of it, after which the event loop gets its turn; a short sequence may be as much."""
+"""Work, about some milliseconds, after which other tasks of the event loop run. A short sequence can take as much."""
 _END: Final = 1_000_000
-"""Work that the end of the output is worth, whatever came before: it is what a person would see."""
+"""Work reserved for the end of the output, which is what a person would see, independent of the output before."""
 
 
 @final
 class ShownOutput:
-    """Keeps the screen and the present command's recording; `offset` is the place in the output up to where they are.
+    """Keeps the screen and the recording of the current command, which show the output up to byte `offset`.
 
-    What takes too much work is left out of them and counted. The marks in it are still heeded.
+    Output that takes too much work is omitted from both and counted. Its marks are still processed.
     """
 
     def __init__(self, nonce: str, *, rows: int, cols: int) -> None:
@@ -34,22 +34,22 @@ class ShownOutput:
         self._answers = b""
 
     def begin_command(self, number: int) -> TypedCommand:
-        """Record what is typed next, at prompt `number`."""
+        """Start to record the next command, which is typed at prompt `number`."""
         self.command = TypedCommand(number, Recording(rows=self.screen.rows, cols=self.screen.cols))
         return self.command
 
     def skip_to(self, start: int) -> None:
-        """Take note that the output is not kept up to there."""
+        """Move to byte `start` of the output, and count the bytes before it as missed: they are no longer kept."""
         if start > self.offset:
             self.missed += start - self.offset
             self.command.skip(start - self.offset)
         self.offset = start
 
     async def take(self, data: bytes, allowance: int, *, is_last: bool) -> int:
-        """Show the next bytes with so much work, and some more for the last of them; return how much it was."""
+        """Show the next bytes with at most this work, and some more for the last of them. Return the work done."""
         spent = 0
-        # The last bite is a whole one, however long the rest is: it is what the end of the output has its own work for.
-        # One without news, too: a call that was cancelled may have left something to show.
+        # The last bite always has the full size, because the end of the output has its reserved work. There is a bite
+        # even without new bytes: a cancelled call can have left output that is not shown yet.
         ends = range(len(data) % _BITE or min(len(data), _BITE), len(data) + 1, _BITE)
         for start, end in pairwise([0, *ends]):
             self._sort(data[start:end])
@@ -75,13 +75,13 @@ class ShownOutput:
         return spent
 
     def _drop(self) -> None:
-        # A sequence whose end is still to come is no omission.
+        # A sequence whose end has not arrived yet does not count as an omission.
         if self.screen.is_behind:
             self.missed += self.screen.drop()
         if self.command.recording.is_behind:
             self.command.recording.drop()
 
     def answers(self) -> bytes:
-        """Return what the terminal has answered to programs since this was last asked."""
+        """Return the terminal's answers to programs since the last call."""
         answers, self._answers = self._answers, b""
         return answers

@@ -1,4 +1,4 @@
-"""What an interactive terminal needs before it can be started: a package here, and a directory in the sandbox."""
+"""Requirements of an interactive terminal: a package in this process, and a directory in the sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_core.tooling import scratch_directory
 
 
 def require_emulation() -> None:
-    """Raise `UnavailableComponentError` where the package that emulates terminals is missing."""
+    """Raise `UnavailableComponentError` if the package that emulates terminals is missing."""
     if util.find_spec("pyte") is None:
         raise UnavailableComponentError(
             "a terminal with a screen needs the package pyte, which is not installed",
@@ -20,12 +20,12 @@ def require_emulation() -> None:
 
 
 async def private_directory(sandbox: Sandbox) -> str:
-    """Make a directory that belongs to the rollout's user alone and goes with the sandbox."""
+    """Create a directory that only the rollout's user can access, and that is removed with the sandbox."""
     scratch = shlex.quote(await scratch_directory(sandbox))
     made = await sandbox.exec(
         f"command mkdir -p -- {scratch} && command mktemp -d {scratch}/hermes-terminal.XXXXXXXX", timeout=30
     )
     path = made.stdout.decode("utf-8", "surrogateescape").strip("\n")
     if made.exit_code != 0 or not path.startswith("/"):
-        raise ToolFailureError(f"no directory for the terminal could be made in the sandbox: {made.output.strip()}")
+        raise ToolFailureError(f"The terminal cannot create a directory in the sandbox: {made.output.strip()}")
     return path

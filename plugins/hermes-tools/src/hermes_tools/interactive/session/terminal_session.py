@@ -1,4 +1,4 @@
-"""A rollout's interactive terminal: a bash on a terminal of the sandbox, and its screen on this side."""
+"""A rollout's interactive terminal: a bash on a terminal in the sandbox, and its screen in this process."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PIECE: Final = 1 << 16
 _TYPED_AT_ONCE: Final = 1 << 13
 _PIECES_AT_ONCE: Final = 4
 _MOST_WORK: Final = 40_000_000
-"""Work for what was read since the last look, 256 KiB: text and its record take 20 a byte, what is all tabs, colours,
-accents or corrections up to 130."""
+"""Work for the output of one look, at most 256 KiB. Text and its recording take 20 per byte; output that consists of
+tabs, colours, accents or corrections takes up to 130."""
 _WORK_TO_CATCH_UP: Final = 4 * _MOST_WORK
-"""Work for all that a sandbox keeps of what was written while nobody looked, a megabyte."""
+"""Work for all output that a sandbox keeps between two looks, which is a megabyte."""
 _WORK_A_SECOND: Final = 20_000_000
 _ROUNDS: Final = 16
-"""Looks at the output of a shell that has ended, or is at its prompt: four megabytes, more than is kept."""
+"""Looks at the output of a shell that has ended or is at its prompt: four megabytes, more than the sandbox keeps."""
 _READY: Final = 20.0
 _RECOVERS: Final = 2.0
 _COMES_BACK: Final = 10.0
-"""Seconds in which a shell has its prompt again after C-c, also on a busy machine."""
+"""Seconds within which a shell shows its prompt after C-c, even on a busy machine."""
 _SHORTEST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.1
 _INTERRUPT: Final = b"\x03"
@@ -41,16 +41,16 @@ _T = TypeVar("_T")
 
 
 class TerminalLostError(ToolFailureError):
-    """The terminal is not there any more, because its sandbox was renewed or ended what runs in it."""
+    """The terminal no longer exists, because its sandbox was renewed or ended its processes."""
 
 
 class TerminalBusyError(ToolFailureError):
-    """Something runs in the terminal, so that a command would be typed into it."""
+    """A program runs in the terminal, so a command would be typed into that program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawOutput:
-    """A piece of the raw output; the next one is read from `end` on, and `more` of it is there already."""
+    """A piece of the raw output. The next one begins at `end`; `more` is true if it is already available."""
 
     data: bytes
     start: int
@@ -60,7 +60,10 @@ class RawOutput:
 
 @final
 class TerminalSession:
-    """Made by `start`. It ends with the sandbox; every reader of its raw output keeps a place of its own."""
+    """An interactive shell and its screen. Create it with `start`; it ends with the sandbox.
+
+    Each reader of the raw output keeps its own position.
+    """
 
     def __init__(self, sandbox: Sandbox, directory: str, *, nonce: str, process_id: str, rows: int, cols: int) -> None:
         from hermes_tools.interactive.session.shown_output import ShownOutput
@@ -77,16 +80,16 @@ class TerminalSession:
 
     @property
     def missed(self) -> int:
-        """How many bytes of the output the screen has not seen: they came too fast, or were too much work."""
+        """Number of bytes that the screen does not show, because they came too fast or were too much work."""
         return self._output.missed
 
     @classmethod
     async def start(cls, sandbox: Sandbox, *, rows: int, cols: int) -> Self:
-        """Start a shell in the session's present directory, with its exported variables, and wait for its prompt.
+        """Start a shell in the session's current directory, with its exported variables, and wait for its prompt.
 
         Raises:
             UnavailableComponentError: pyte or ptyprocess is not installed here.
-            ToolFailureError: No prompt has come.
+            ToolFailureError: The shell has not shown a prompt.
         """
         require_emulation()
         directory = await private_directory(sandbox)
@@ -99,14 +102,14 @@ class TerminalSession:
         try:
             await session._first_prompt()
         except BaseException:
-            # Nobody learns of it, so nobody could end it.
+            # The caller gets no session, so it could not stop the shell.
             await asyncio.shield(session.stop())
             raise
         return session
 
     async def _first_prompt(self) -> None:
         if await self._until(self._prompt_after(0), _READY) is None:
-            raise ToolFailureError(f"the terminal's shell has shown no prompt. Its screen:\n{self.screen.text}")
+            raise ToolFailureError(f"The terminal's shell has not shown a prompt. Its screen:\n{self.screen.text}")
 
     async def stop(self) -> None:
         """End the shell and everything that runs in it."""
@@ -116,13 +119,13 @@ class TerminalSession:
             await self._sandbox.remove(self._directory)
 
     async def resize(self, *, rows: int, cols: int) -> None:
-        """Change the size; programs are told."""
+        """Change the size, and notify the programs in the terminal."""
         if (rows, cols) != (self.screen.rows, self.screen.cols):
             await self._ask(self._sandbox.processes.resize(self._id, rows=rows, cols=cols))
             self.screen.resize(rows=rows, cols=cols)
 
     async def catch_up(self, rounds: int) -> None:
-        """Bring the screen up to date with a program that may write on; each round leaves less work to the next."""
+        """Update the screen while a program can write more. Each round leaves less work for the next."""
         left = _WORK_TO_CATCH_UP
         for _ in range(rounds):
             if not await self.pump(left):
@@ -130,7 +133,7 @@ class TerminalSession:
             left -= self._work
 
     async def pump(self, allowance: int = _MOST_WORK) -> bool:
-        """Bring the screen up to date with so much work, but for the end; tells whether there was anything new."""
+        """Update the screen with at most this work, plus some for the end. Return whether there was new output."""
         shown = self._output
         before, self._work = shown.offset, 0
         for number in range(_PIECES_AT_ONCE):
@@ -148,7 +151,7 @@ class TerminalSession:
         try:
             return await self._ask(self._sandbox.processes.write(self._id, data))
         except BrokenPipeError:
-            return 0  # it has ended, which the next look at it says
+            return 0  # the shell has ended, which the next poll reports
 
     async def _ask(self, asking: Awaitable[_T]) -> _T:
         try:
@@ -160,7 +163,7 @@ class TerminalSession:
             ) from error
 
     async def send(self, data: bytes) -> int:
-        """Type; returns how many bytes the terminal has taken."""
+        """Type data into the terminal. Return how many bytes it has taken."""
         self._typed_in = True
         taken = 0
         for at in range(0, len(data), _TYPED_AT_ONCE):
@@ -172,7 +175,7 @@ class TerminalSession:
         return taken
 
     async def state(self) -> shell.ShellState | None:
-        """Say where the shell is; None when that cannot be known."""
+        """Return the state of the shell, or None if it cannot be read."""
         for _ in range(5):
             try:
                 data = await self._sandbox.read_file(f"{self._directory}/{shell.STATUS}", length=100)
@@ -192,7 +195,7 @@ class TerminalSession:
         return look
 
     async def _until(self, look: Callable[[], Awaitable[_T | None]], seconds: float) -> _T | None:
-        """Keep the screen up to date until `look` answers, the shell has ended, or the time is over."""
+        """Update the screen until `look` returns a result, the shell has ended, or the time is over."""
         end = time.monotonic() + seconds
         pause = _SHORTEST_PAUSE
         while True:
@@ -203,12 +206,12 @@ class TerminalSession:
             if await self.has_ended() or time.monotonic() >= end:
                 return None
             pause = _SHORTEST_PAUSE if news else min(2 * pause, _LONGEST_PAUSE)
-            # Who is made to work for a second has to wait about as long until he makes others wait again.
+            # After a second of work, wait about a second before the next look, so that other tasks are not delayed.
             rest = min(max(pause, self._work / _WORK_A_SECOND), max(0.0, end - time.monotonic()))
             await self._ask(self._sandbox.processes.wait(self._id, timeout=rest))
 
     async def has_ended(self) -> bool:
-        """Tell whether the shell has gone."""
+        """Return whether the shell has ended."""
         if self.ended is None:
             info = await self._ask(self._sandbox.processes.poll(self._id))
             if not info.running:
@@ -219,8 +222,8 @@ class TerminalSession:
     async def run(self, command: str, *, timeout: float) -> CommandEnd:
         """Run a command at the shell's prompt and wait for its end.
 
-        It comes from a file, so that it may hold whatever a script may. After `timeout` seconds it gets C-c; one that
-        goes on all the same is left alone.
+        The shell reads the command from a file, so that it can contain everything that a script can. After `timeout`
+        seconds the command gets C-c. If it still runs after that, it is left running.
 
         Raises:
             TerminalBusyError: The shell is not at its prompt; nothing was run.
@@ -253,7 +256,7 @@ class TerminalSession:
         return look
 
     async def _repair_directory(self, command: TypedCommand) -> shell.ShellState | None:
-        """Make the directory again that was deleted while the shell is at its prompt; what it said is lost."""
+        """Restore the directory if it was deleted while the shell is at its prompt. The exit code is lost."""
         if command.is_repaired:
             return None
         command.is_repaired = True
@@ -294,13 +297,13 @@ class TerminalSession:
             state = await self._repair_directory(self._output.command)
         if state is None:
             raise TerminalBusyError(
-                f"It cannot be told whether the terminal's shell waits for a command: {self._directory} is damaged. "
+                f"The state of the terminal's shell is unknown: {self._directory} is damaged. "
                 "Nothing was run. Stop the terminal with tmux (action stop); the next call starts a new one."
             )
         if state.kind == "running" or state.number <= self._output.command.number:
             raise _busy(self.screen.text)
         if self._typed_in:
-            # What was typed may not be a whole command; C-c gives a clean prompt, which has another number.
+            # The typed text can be an incomplete command; C-c gives a clean prompt, which has another number.
             await self._write(_INTERRUPT)
             state = await self._until(self._prompt_after(state.number), _COMES_BACK)
             if state is None:
@@ -309,7 +312,7 @@ class TerminalSession:
         return state.number
 
     async def settle(self, seconds: float) -> None:
-        """Keep the screen up to date for a while."""
+        """Update the screen for this many seconds."""
 
         async def never() -> None:
             return None
@@ -317,9 +320,9 @@ class TerminalSession:
         await self._until(never, seconds)
 
     async def prompt_after(self, number: int, *, at_least: int, seconds: float) -> shell.ShellState | None:
-        """Wait for the prompt that ends what was typed at prompt `number` with `at_least` commands in it.
+        """Wait for the prompt after the text that was typed at prompt `number` and has `at_least` commands.
 
-        A command may have taken the rest of what was typed for itself: then a quiet prompt is the end, too.
+        A command can read the rest of the text as its input. Therefore a prompt with no new output is also the end.
         """
         quiet_since = time.monotonic()
         seen = (-1, -1)
@@ -337,10 +340,11 @@ class TerminalSession:
         return await self._until(look, seconds)
 
     async def raw(self, offset: int, limit: int) -> RawOutput:
-        """Return raw output from byte `offset` on, at most `limit` bytes, in whole characters and sequences."""
+        """Return at most `limit` bytes of raw output from byte `offset` on, in whole characters and sequences."""
         output = await self._ask(self._sandbox.processes.read(self._id, offset=offset, limit=limit))
         end = output.start + len(output.data)
-        # What is cut off here comes with the next piece, unless nothing more can come, or it alone fills the piece.
+        # An incomplete character or sequence at the end is left to the next piece, unless no more output can follow or
+        # it fills the whole piece.
         cut = count_unfinished_bytes(output.data) if output.running or end < output.total else 0
         if cut == len(output.data) and end < output.total:
             cut = 0
@@ -350,7 +354,7 @@ class TerminalSession:
 
 def _busy(screen: str) -> TerminalBusyError:
     return TerminalBusyError(
-        "The terminal is busy: something still runs in it, so the command would be typed into that. Nothing was run. "
-        "Use tmux to look (capture), to answer or interrupt it (send_keys, such as C-c), or to end the terminal (stop)."
+        "The terminal is busy: a program still runs in it, and would get the command as input. Nothing was run. Use "
+        "tmux to look (capture), to answer or interrupt it (send_keys, such as C-c), or to end the terminal (stop)."
         f" The screen:\n{screen}"
     )
