@@ -294,7 +294,7 @@ def test_a_config_that_no_plugin_reads_names_the_package_that_would(tmp_path, ca
     config.write_text("terminal_backend: local\n")
     assert main(["-p", "no:runner", "doctor", "--config", str(config)], environ={}) == 2
     err = capsys.readouterr().err
-    assert "no plugin that is loaded reads one" in err
+    assert "expected a plugin that reads the config of a run" in err
     assert f"→ hermes-core -p hermes-runner doctor --config {config}" in err
 
 
@@ -319,7 +319,7 @@ def test_an_answer_of_a_hook_that_says_nothing_of_backends_names_its_plugin(tmp_
         "@hookimpl\ndef hermes_run_backends(config):\n    return {'backend': 'local'}\n"
     )
     assert main(["-p", str(path), "-p", "no:runner", "doctor", "--config", "lab.toml"], environ={}) == 2
-    assert "answered dict, wanted RunBackends" in capsys.readouterr().err
+    assert "expected RunBackends, got dict" in capsys.readouterr().err
 
 
 def test_a_config_that_all_of_its_readers_refuse_is_told_with_what_each_says(tmp_path, capsys):

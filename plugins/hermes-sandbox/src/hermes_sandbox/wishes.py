@@ -36,7 +36,7 @@ class Wishes:
         self._said: set[str] = set()
 
     async def grant(self, spec: SandboxSpec, act: Callable[[SandboxSpec], Awaitable[T]]) -> T:
-        """Try something with a spec and, if that is refused, once more without what the spec only wishes for."""
+        """Call `act` with a spec. If that is refused, call it again without the limits that are only wishes."""
         try:
             return await act(spec)
         except SandboxRefusedError as error:

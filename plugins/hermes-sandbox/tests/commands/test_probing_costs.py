@@ -1,4 +1,4 @@
-"""`doctor` and `sandboxes probe`: nothing is spent on a backend that nobody has named, and each has its line."""
+"""`doctor` and `sandboxes probe` spend nothing on a backend that was not named, and print a line for each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def options(purse):
 
 
 def test_plain_doctor_spends_nothing_and_says_what_would_try_it(command, monkeypatch):
-    """It asked for an allocation of Slurm and started sandboxes that Modal charges for."""
+    """They used to request a Slurm allocation, and to start sandboxes that Modal charges for."""
     opened = []
     monkeypatch.setattr("costly_backends.Dear.open", opened.append)
     _, out, _ = command("doctor")
@@ -75,7 +75,7 @@ def test_a_backend_costs_what_those_cost_that_it_is_made_of(command):
 
 
 def test_every_backend_has_its_line_whatever_one_of_them_does(command):
-    """One that raised ended the command, and nothing was said of the others."""
+    """A backend that raised used to end the command, without a report on the others."""
     status, out, _ = command("sandboxes", "probe", "--json")
     rows = json.loads(out)["backends"]
     found = {(one["backend"], one["feature"]): one for row in rows for one in row["findings"]}
@@ -92,7 +92,7 @@ def test_every_backend_has_its_line_whatever_one_of_them_does(command):
 
 @pytest.mark.parametrize("words", [("doctor",), ("sandboxes", "probe")])
 def test_a_name_that_two_plugins_declare_has_its_line_too(command, tmp_path, words):
-    """It ended the command before anything was tried."""
+    """It used to end the command before anything was tried."""
     spec = 'BackendSpec(name="cheap", summary="Another.", target="nowhere:Nothing")'
     source = "from hermes_core import hookimpl\nfrom hermes_core.specs import BackendSpec\n\n\n"
     (tmp_path / "other.py").write_text(f"{source}@hookimpl\ndef hermes_backends():\n    return [{spec}]\n")
@@ -134,7 +134,7 @@ def test_probing_names_what_it_would_try_as_it_goes_and_what_works_nowhere(comma
     status, out, _ = command("sandboxes", "probe", "raises")
     assert status == 1
     assert out.startswith("raises  does not work here\n    KeyError: 'node' (")
-    assert out.endswith("\n    → hermes-core plugins show backend:raises says whose it is\n")
+    assert out.endswith("\n    → hermes-core plugins show backend:raises names its package\n")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What `hermes-core doctor` and `hermes-core sandboxes probe` say of the bound on processes, at each level."""
+"""The process limit of each level in the output of `hermes-core doctor` and `hermes-core sandboxes probe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes-core sandboxes`: whom it asks, who gets the options, and what vanishes while it looks."""
+"""`hermes-core sandboxes`: which backends it asks, which get the options, and files that vanish meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def book(tmp_path):
 
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
-    # The sweep of `local` is not to look at what dead owners left on this machine.
+    # The sweep of `local` must not see what dead owners left on this machine.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(asking_backends, "NOTES", [])
     monkeypatch.setattr(asking_backends, "DURING", [])
@@ -56,13 +56,13 @@ def write(book, backend, sandbox_id="s1", **changes):
 
 
 def built(notes):
-    """Return the backends that were built, each with its key."""
+    """Return the backends that were created, each with its key."""
     return {name: key for name, what, key in notes.NOTES if what == "built"}
 
 
 @pytest.fixture
 def meddle(monkeypatch):
-    """Let something happen to a lease when it is about to be read, once."""
+    """Call a function once, just before a lease is read."""
 
     def patch(name, happens):
         read, waiting = Path.read_bytes, [happens]
@@ -78,7 +78,7 @@ def meddle(monkeypatch):
 
 
 def stale(path):
-    """Raise what NFS does where another machine has replaced or removed a file that is open here."""
+    """Raise the error of NFS for an open file that another machine has replaced or removed."""
     raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
 
 
@@ -210,7 +210,7 @@ def test_ps_for_one_backend_lists_no_other(book, command):
         (("gc", "--backend", "plain"), "it keeps no leases"),
         (("gc", "--all", "--backend", "plain"), "it keeps no leases"),
         (("ps", "--all", "--backend", "plain"), "it keeps no leases"),
-        (("ps", "--backend", "first"), "ps asks backends with --all only"),
+        (("ps", "--backend", "first"), "ps asks backends only with --all"),
         (("kill", "--backend", "second"), "no lease in"),
     ],
 )
@@ -218,12 +218,12 @@ def test_a_named_backend_that_is_not_asked_is_told(book, command, notes, words, 
     write(book, "first")
     status, _, complaint = command(*words, options={"key": KEY})
     assert status == 0
-    assert f"nothing is asked of backend {words[-1]!r}: {why}" in complaint
+    assert f"backend {words[-1]!r} is not asked: {why}" in complaint
     assert KEY not in built(notes).values()
 
 
 def test_options_that_nobody_gets_are_told(book, command):
-    for words, why in (("ps",), "ps asks backends with --all only"), (("kill", "--all"), "no lease in"):
+    for words, why in (("ps",), "ps asks backends only with --all"), (("kill", "--all"), "no lease in"):
         assert f"--backend-options are not used: {why}" in command(*words, options={"key": KEY})[2]
 
 
@@ -250,7 +250,7 @@ def test_what_had_to_be_built_to_see_that_it_keeps_no_leases_is_closed(command, 
 def test_a_lease_of_a_backend_that_keeps_none_any_more_is_left_with_the_reason(book, command, notes):
     write(book, "plain")
     status, _, complaint = command("gc")
-    assert (status, "s1 is left: backend 'plain' keeps no leases" in complaint) == (1, True)
+    assert (status, "s1 remains: backend 'plain' keeps no leases" in complaint) == (1, True)
     assert notes.NOTES[-1] == ("plain", "closed", None)
 
 
@@ -261,7 +261,7 @@ def test_probing_every_backend_takes_no_options(command, notes):
 
 
 def test_a_lease_in_a_directory_of_nfs_is_claimed(book, monkeypatch):
-    """There a lock is one of bytes, and to have it alone takes a file that is open for writing."""
+    """NFS implements such a lock by byte ranges, so an exclusive one needs a file that is open for writing."""
     locked = fcntl.flock
 
     def flock(fd, how):

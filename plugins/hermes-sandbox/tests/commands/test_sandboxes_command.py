@@ -1,4 +1,4 @@
-"""`hermes-core sandboxes`: ps, gc, kill and probe, on real sandboxes and on leases as they are found in the wild."""
+"""`hermes-core sandboxes`: ps, gc, kill and probe, with real sandboxes, and with damaged and foreign leases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(book, capsys):
     def call(*words, options=None):
         given = json.dumps(options or {"root_dir": str(book.directory.parent)})
         argv = ["sandboxes", *words, "--lease-dir", str(book.directory), "--backend-options", given]
-        # What other backends find on this machine is not these tests'.
+        # Other backends would find sandboxes on this machine that do not belong to these tests.
         status = main(argv, environ={"HERMES_PLUGINS": "hermes-sandbox"})
         return status, *capsys.readouterr()
 
@@ -106,7 +106,7 @@ async def test_killing_ends_a_living_sandbox_and_its_owner_is_told(command, book
         call = await begin(sandbox, "sleep 300")
         status, out, _ = await asyncio.to_thread(command, "kill", sandbox.id[:10])
         assert (status, out) == (0, f"removed {sandbox.id}\n")
-        # What the call waits for can be killed a moment before the agent, which then still says so.
+        # The command can be killed a moment before the agent, which then still reports that.
         [ended] = await asyncio.gather(call, return_exceptions=True)
         assert isinstance(ended, SandboxLostError) or getattr(ended, "exit_code", None) == 137
         with pytest.raises(SandboxLostError):
@@ -123,7 +123,7 @@ def test_kill_must_be_told_what(command, book):
     book.write(lease(sandbox_id="aa1"))
     book.write(lease(sandbox_id="aa2"))
     status, _, complaint = command("kill")
-    assert (status, "kill needs to be told what" in complaint) == (2, True)
+    assert (status, "expected sandboxes to kill, got none" in complaint) == (2, True)
     assert command("kill", "aa")[0] == 2
     assert command("kill", "zz")[0] == 2
     assert len(book.read()[0]) == 2
@@ -185,7 +185,7 @@ async def test_the_options_a_sandbox_was_made_with_reach_gc(tmp_path, command, b
 
 
 async def test_a_sandbox_in_use_is_never_overdue(monkeypatch):
-    # What leases are dated by jumps, by less than is left of a deadline: only the sandbox's own clock really runs.
+    # The clock of the leases jumps, by less than the rest of a deadline. Only the sandbox's own clock runs normally.
     ahead = 0.0
     clock = SimpleNamespace(time=lambda: time.time() + ahead)
     monkeypatch.setattr(books, "time", clock)
@@ -227,7 +227,7 @@ def test_a_lease_is_claimed_by_one(book):
 @pytest.mark.parametrize("text", ["[]", "{", '"x"'])
 def test_options_that_are_no_object_are_refused(book, capsys, text):
     assert main(["sandboxes", "gc", "--lease-dir", str(book.directory), "--backend-options", text]) == 2
-    assert "wanted a JSON object" in capsys.readouterr().err
+    assert "expected a JSON object" in capsys.readouterr().err
 
 
 def test_probing_says_what_works_here_and_what_does_not(command, tmp_path):

@@ -1,4 +1,4 @@
-"""Commands where there is no Python: any POSIX shell serves them, and a session keeps directory and exports."""
+"""Commands without Python in the sandbox: any POSIX shell serves them, and a session keeps directory and exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw files where there is no Python."""
+"""File operations without Python in the sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hostile command cannot answer in place of the shell that serves it, nor leave that unable to go on."""
+"""A hostile command can neither fake an answer of the shell that serves it nor prevent it from continuing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_an_answer_in_the_output_is_output() -> None:
 
 async def test_neither_secret_nor_stream_is_where_a_command_looks() -> None:
     async with plain_sandbox() as box:
-        # Nothing that is open leads to the caller, and no variable or argument holds a secret.
+        # No open file leads to the caller, and no variable or argument contains a secret.
         result = await box.exec("readlink /proc/$$/fd/*; env; tr '\\0' '\\n' </proc/$$/cmdline")
         assert "socket" not in result.output
         assert "/turn" not in result.output
@@ -71,7 +71,7 @@ async def test_who_writes_to_the_shells_own_stream_ends_the_sandbox_and_answers_
     async with plain_sandbox() as box:
         call = await begin(box, "sleep 7474")
         box._server._stream.reader.push(f"{_FORGED:<255}\n".encode())
-        with pytest.raises(SandboxLostError, match="somebody else"):
+        with pytest.raises(SandboxLostError, match="another program has written"):
             await call
         with pytest.raises(SandboxLostError):
             await box.exec("true")
@@ -82,7 +82,7 @@ _KILLER += "sleep 7575"
 
 
 async def name_victim(workspace: Path, victim: str, seconds: float) -> None:
-    """Tell `_KILLER` to kill its parent or that one's parent; fail where that is no process of this test."""
+    """Tell `_KILLER` to kill its parent or grandparent. Fail if that is not a process of this test."""
     said = workspace / "parent"
     is_said = await eventually(lambda: said.exists() and said.read_text().endswith("\n"), seconds=seconds)
     TooSoon.unless(is_said, "the command had not begun")
@@ -103,7 +103,7 @@ async def test_killing_what_serves_it_is_a_lost_sandbox_and_no_hang(
 
     async def attempt(seconds: float) -> None:
         async with plain_sandbox() as box:
-            # The workspace is a directory of this machine, and there until the sandbox is closed.
+            # The workspace is a directory of this machine, which exists until the sandbox is closed.
             workspace = Path(box.workspace)
             outcomes: list[object] = await asyncio.gather(
                 box.exec(_KILLER, timeout=seconds), name_victim(workspace, victim, seconds), return_exceptions=True
@@ -142,7 +142,7 @@ async def test_a_child_that_goes_on_printing_does_not_hold_the_call() -> None:
 
 
 async def test_a_command_s_umask_does_not_close_the_saved_state() -> None:
-    """Where its user is not root, the state would never be read or written again."""
+    """If the user is not root, the state could never be read or written again."""
     async with plain_sandbox() as box:
         place = (await box.exec('echo "${0%/*}"')).output.strip()
         await box.exec("umask 777")
@@ -159,13 +159,13 @@ async def test_a_state_that_was_tampered_with_harms_nobody_else() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes a user whose processes are bounded and not its own")
 async def test_a_crowd_that_holds_all_processes_for_long_takes_no_descriptors_from_the_shell(tmp_path: Path) -> None:
-    """The shell tries to fork again and again meanwhile; here it may open 40 descriptors."""
+    """Meanwhile the shell tries to fork again and again. Here it can open only 40 descriptors."""
     user, shell = free_users(), tmp_path / "bounded"
     become = f"exec setpriv --reuid={user} --regid={user} --clear-groups dash"
     shell.write_text(f'#!/usr/bin/dash\nulimit -n 40; ulimit -p 20\n{become} "$@"\n')
     shell.chmod(0o755)
     async with plain_sandbox(str(shell)) as box:
-        # Each process that ends makes room for the next one of the crowd, until 10,000 could not be started.
+        # Each process that ends makes room for another one, until 10,000 processes could not be started.
         start = "command eval 'sleep 1 &' || { n=$((n + 1)); echo; }"
         crowd = f"exec 2>/dev/null; n=0; until [ $n = 10000 ]; do {start}; done; wait; echo end"
         result = await box.exec(crowd, timeout=60)

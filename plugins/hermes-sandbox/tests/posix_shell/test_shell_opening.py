@@ -1,4 +1,4 @@
-"""Opening a place without Python: what is recorded, and what is refused before anything runs."""
+"""Opening a sandbox without Python: what is recorded, and what is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_what_it_cannot_do_says_why_and_what_to_install(tmp_path: Path) ->
 async def test_renewing_kills_what_runs_and_forgets_the_session() -> None:
     async with plain_sandbox() as box:
         await box.exec("export STATE=old; : >kept; setsid sleep 7676 & cd /")
-        # A child that has been forked is not yet what it will run.
+        # A child that has just been forked does not run its program yet.
         assert await eventually(lambda: len(running(box.id, "7676")) == 1)
         await box.renew()
         assert not running(box.id, "7676")

@@ -1,4 +1,4 @@
-"""What a shell that serves a sandbox does against processes without end, and what it says of that."""
+"""How a shell that serves a sandbox limits the processes of commands, and how it reports that."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from hermes_testing.users import free_users
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="commands have users of their own only under root")
 _CROWD = "exec dash -c 'i=0; while [ $i -lt 60 ]; do sleep 120 & i=$((i + 1)); echo $i; done'"
-"""As many as sixty, each of which ends by itself.
+"""Starts up to sixty processes, each of which ends by itself.
 
-dash gives up as soon as there is no room for one more, so that no clock decides how many there are; bash would wait.
+dash gives up as soon as one cannot be started, so that their number does not depend on time; bash would wait.
 """
 _users = itertools.count(free_users(100))
-"""Users that nothing else on this machine has."""
+"""Users without any other processes on this machine."""
 
 
 class Host(PlainHost):
@@ -50,7 +50,7 @@ class Host(PlainHost):
 
 
 class Backend(PlainBackend):
-    """Its places ask for what `fields` says, and have a shell of user `owner`."""
+    """Its sandboxes use the settings `fields` and a shell of user `owner`."""
 
     fields: Mapping[str, Any] = {}
     owner: int | None = None
@@ -67,7 +67,7 @@ class Backend(PlainBackend):
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A folder that every user may enter."""
+    """A folder that every user can enter."""
     with tempfile.TemporaryDirectory(prefix="hermes-plain-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -75,7 +75,7 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 def uid() -> int:
-    """A user that no other test has: what is killed still counts until this machine's first process has seen to it."""
+    """A user that no other test has: killed processes still count until this machine's first process reaps them."""
     return next(_users)
 
 
@@ -85,7 +85,7 @@ async def _open(
 ) -> AsyncIterator[Sandbox]:
     backend = Backend(root / "places", shell)
     backend.lease_dir = root / "leases"
-    # The declaration of the tests' backend knows no limits; a backend's own number needs none.
+    # The tests' backend declares no limits. The backend's own number of processes works without a declaration.
     backend.pids = 20
     backend.fields, backend.owner = fields, owner
     backend.refuse = lambda _spec: None
@@ -103,7 +103,7 @@ async def _count_started(box: Sandbox) -> int:
 
 @pytest.fixture
 def sleepers() -> Iterator[Callable[[int, int], None]]:
-    """Starts so many processes of a user, which end with the test."""
+    """Starts processes of a user, which end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(uid: int, count: int) -> None:
@@ -121,7 +121,7 @@ async def test_commands_of_a_user_of_their_own_stay_at_their_number(root: Path, 
     async with _open(root, shell, uid=uid, gid=uid) as box:
         assert box.provenance["limits"]["pids"] == "20 of its user, by RLIMIT_NPROC"
         assert 10 < await _count_started(box) <= 20
-        # The shell itself is not held to it.
+        # The limit does not apply to the serving shell.
         assert (await box.exec("echo on")).stdout == b"on\n"
 
 
@@ -175,7 +175,7 @@ async def test_commands_that_are_the_shell_s_own_user_are_held_and_the_shell_is_
     sleepers(uid, others)
     async with _open(root, "dash", owner=uid) as box:
         assert box.provenance["limits"]["pids"] == "20 more than its user had, by RLIMIT_NPROC"
-        # The shell takes some of them for what it collects output with.
+        # The shell needs some of them to collect output.
         assert 10 < await _count_started(box) <= 20
         assert (await box.exec("echo on")).stdout == b"on\n"
 
@@ -195,7 +195,7 @@ async def test_a_user_s_number_holds_by_way_of_su_too(root: Path, monkeypatch: p
         if program.name != "setpriv":
             (tools / program.name).symlink_to(program)
     monkeypatch.setattr("hermes_sandbox.posix_shell.source._PATH", str(tools))
-    # One that `su` knows by name, and of which nothing runs.
+    # A user that `su` knows by name and that has no processes.
     busy = {int(line.split()[1]) for text in _statuses() for line in text.splitlines() if line.startswith("Uid:")}
     user = next(entry for entry in pwd.getpwall() if entry.pw_uid and entry.pw_uid not in busy | {65_534})
     async with _open(root, "dash", uid=user.pw_uid, gid=user.pw_gid, shared_user=True) as box:

@@ -1,6 +1,6 @@
-"""What a command leaves behind keeps no later one from running where a plain shell serves.
+"""Nothing that a command leaves behind prevents later commands, in sandboxes that a POSIX shell serves.
 
-The commands' shell is this machine's `sh`, and bash under that name, which refuses more in what it reads back.
+The commands' shell is this machine's `sh`, and bash under that name, which rejects more of what it reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from plain_support import plain_sandbox
 
 LONG = 600.0
-"""Seconds that no command here needs, on whatever machine: to be reported as timed out is a failure."""
+"""Seconds that no command here needs on any machine. A report of a timeout is a failure."""
 STATE = "state=$(echo ../state/.hermes-*/u)"
 DAMAGING = [
     "export PPID UID EUID",

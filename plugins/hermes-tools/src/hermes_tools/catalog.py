@@ -59,7 +59,7 @@ _TERMINAL: Final = ToolSpec(
         workdir=_text("Directory to run this one command in; the session's own directory stays.", minLength=1),
         background=_flag(
             "Start the command and return its session_id at once, without waiting. It starts in the session's current "
-            "directory with its variables and functions, and cannot change them."
+            "directory with its variables and functions, and does not change the session."
         ),
         pty=_flag(
             "With background: give the program a terminal, for programs that behave differently without one (a Python "

@@ -183,7 +183,7 @@ class PidsGroup:
     def members(self) -> set[int]:
         """Return the processes in it, also in groups that they have made below."""
         lines = (line for path in with_subgroups(self._directory) for line in words(path / "cgroup.procs"))
-        # 0 stands for a process of a namespace that is not visible here.
+        # 0 means a process of a namespace that is not visible here.
         return {int(line) for line in lines} - {0, os.getpid()}
 
     def kill(self) -> set[int]:

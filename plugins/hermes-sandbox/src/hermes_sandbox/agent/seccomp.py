@@ -90,11 +90,11 @@ def _program(machine: str) -> Iterator[tuple[int, int, int, int]]:
 
 
 FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
-"""Paths of the first lead to what is mounted; of the others, and of its abstract names, each network namespace has its
-own."""
+"""A path of the first family leads to a mounted file system. The others, and the abstract names of the first, are
+separate in each network namespace."""
 _VSOCK, _PACKET, _NO_FAMILY = 40, 10, 255
 _IO_URING = range(425, 428)
-"""The calls of io_uring: its operations make sockets, and no filter sees them."""
+"""The system calls of io_uring, whose operations can create sockets that no filter sees."""
 _NO_SUCH_FLAG = 1 << 28
 
 

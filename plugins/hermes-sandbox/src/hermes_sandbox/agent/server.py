@@ -210,7 +210,7 @@ class Server:
         version = ".".join(str(part) for part in sys.version_info[:3])
         values = {"protocol": PROTOCOL, "pid": os.getpid(), "python": version, "uid": os.getuid()}
         values = {**values, "can_setuid": may_change_user(), "shielded": self._shielded}
-        open_sockets = confine_sockets() if header.get("confine_sockets") else "nobody asked to confine them"
+        open_sockets = confine_sockets() if header.get("confine_sockets") else "not requested"
         self.answer(number, {**values, "open_sockets": open_sockets})
 
     def _do_ping(self, number: int, _header: dict[str, Any], _body: bytes) -> None:

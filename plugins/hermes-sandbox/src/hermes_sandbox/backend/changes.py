@@ -1,4 +1,4 @@
-"""What another sandbox of the same image holds outside its workspace, taken over as data: programs stay the image's."""
+"""Copies the changes of another sandbox of the same image, also outside its workspace, but not changes of programs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ SYSTEM_FOLDERS: Final = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/run", "/sbin", "/sys"),
     *("/usr", "/var/cache", "/var/lib", "/var/run", "/var/spool", "/nix", "/gnu", "/snap"),
 )
-"""Where programs, their libraries, state and settings lie: the Filesystem Hierarchy Standard 3.0, Nix, Guix, Snap."""
+"""Folders of programs, libraries, state and settings, by the Filesystem Hierarchy Standard 3.0, Nix, Guix and Snap."""
 _OF_THE_CONTAINER: Final = ("/.dockerenv", "/.dockerinit", "/.singularity.d", "/run/.containerenv")
-"""Made anew for each container."""
+"""Paths that are created for each container."""
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-"""A character in a path of /proc/self/mountinfo."""
+"""An escaped character in a path of /proc/self/mountinfo."""
 _MANY, _MOST = 50, 5_000
-"""Changes in one folder above which it is copied as a whole, and above which one that cannot be is an error."""
+"""Number of changes in a folder above which it is copied as a whole, and above which a folder that cannot be is an
+error."""
 
-# Prints `P` with what stays the image's in any case: its folders of PATH and, of a Python, a Node or a folder that
-# begins with a dot (~/.pyenv, ~/.cargo), what lies beside them and the folder that a link in them leads to. `V` with
-# what may be the work itself: other things that links in these folders lead to, shared libraries beside them, and what
-# variables make programs load. `M` with where something is mounted.
+# Prints paths, each after a letter. `P`: always kept from the image. These are its folders on PATH; for a Python, a
+# Node or a folder that begins with a dot (~/.pyenv, ~/.cargo) also the folders beside them; and the folders to which
+# links in them lead. `V`: possibly the model's work. These are other targets of links in these folders, shared
+# libraries beside them, and paths from which variables make programs load code. `M`: mount points.
 _SEARCHED: Final = r"""
 IFS=:
 seen=:
@@ -73,14 +74,14 @@ while IFS=' ' read -r _ _ _ _ path _; do printf 'M %s\n' "$path"; done </proc/se
 
 
 async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
-    """Make an absolute path of the target what it is in the source; `/` is the workspace and all that differs.
+    """Make an absolute path of the target equal to that of the source. `/` means the workspace and all other changes.
 
-    Folders of programs stay those of the target, also within a folder that is named; a file in one of them is taken
-    where it is named itself. Nothing in the paths `kept` is taken. Returns what became of the path.
+    Folders of programs are not copied, even inside the given path; a single file in one of them is copied if it is the
+    given path. Nothing in the paths `kept` is copied. Returns a text that says what was copied.
 
     Raises:
-        VerifierError: The path is a folder of programs, or the image has more of these than can be looked at.
-        WorkspaceError: The source holds what cannot be copied, or the target cannot take it.
+        VerifierError: The path is a folder of programs, or the image has too many of these to search.
+        WorkspaceError: The source has files that cannot be copied, or the target cannot store them.
     """
     found = await _search(target)
     left_out: set[str] = set()
@@ -88,7 +89,7 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
         left_out = {*SYSTEM_FOLDERS, *found["P"], *found["V"]}
         folders, stays = [*dict.fromkeys((target.workspace, "/"))], {*left_out, *_OF_THE_CONTAINER, *kept}
     else:
-        # The folder that a link of the image leads to is what is meant, not the link.
+        # If the path is a link in the image, it means the folder to which the link leads.
         quoted = shlex.quote(path)
         real = await _run(target, f"if [ -d {quoted} ]; then readlink -f -- {quoted}; else echo {quoted}; fi")
         path = real.removesuffix("\n")
@@ -96,20 +97,20 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
     try:
         entry = None if path == "/" else await _entry(source, path)
     except PermissionError:
-        return "stays the image's: the rollout's user cannot reach it"
+        return "unchanged: the rollout's user has no access to it"
     changes = _Changes(source, target, stays, found["M"])
     if path == "/":
         await _run(target, f"mkdir -p -- {shlex.join(sorted(changes.above))} 2>/dev/null || :")
     elif path in found["P"]:
         raise VerifierError(
-            f"artifact {path!r} is a folder of the image's programs, which judge",
-            hint="name the files or folders in it that the task asks for",
+            f"artifact {path!r} is a folder of the image's programs, which the verifier uses",
+            hint="name the files or folders in it that the task requires",
         )
     elif entry is None or entry.kind != "directory":
         if path in found["M"]:
             return "mounted in both"
         if path in changes.above:
-            raise WorkspaceError(f"{path} holds what stays the image's, and is no folder any more")
+            raise WorkspaceError(f"expected a folder at {path}, because it contains files that are kept from the image")
         await changes.take(path, entry)
         return f"copied{changes.omission_note()}" if entry else "missing"
     else:
@@ -122,10 +123,10 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
 
 
 class _Changes:
-    """Takes paths over; `kept` ones, and what lies in them, stay the target's.
+    """Copies paths, except `kept` ones and their contents.
 
     Attributes:
-        above: What holds something that is kept, or that is mounted: never replaced as a whole.
+        above: Mount points, and the folders above them and above kept paths: never replaced as a whole.
     """
 
     def __init__(self, source: Sandbox, target: Sandbox, kept: Iterable[str], mounted: Iterable[str]) -> None:
@@ -134,7 +135,7 @@ class _Changes:
         self.above = {*mounted} | {str(folder) for path in (*kept, *mounted) for folder in PurePosixPath(path).parents}
         self._omitted = 0
         owner = source.provenance.get("uid"), source.provenance.get("gid")
-        # What a user other than root has made or changed is that user's there, too: a test may become that user.
+        # The copies belong to the same user unless that is root, because a test can run as that user.
         self._owner = f"{owner[0]}:{owner[1]}" if isinstance(owner[0], int) and owner[0] > 0 else None
 
     async def _give(self, path: str) -> None:
@@ -142,16 +143,16 @@ class _Changes:
             await _run(self._target, f"chown -hR {self._owner} -- {shlex.quote(path)} 2>/dev/null || :")
 
     def keep(self, path: str) -> None:
-        """Leave a path alone from now on."""
+        """Keep a path unchanged from now on."""
         self._kept.add(path)
         self.above |= {str(folder) for folder in PurePosixPath(path).parents}
 
     def omission_note(self) -> str:
-        """Say how much could not be taken."""
+        """Return a note with the number of entries that could not be copied."""
         return f", without {self._omitted} entries that cannot be copied" if self._omitted else ""
 
     async def take(self, path: str, entry: FileStat | None) -> None:
-        """Replace one path by what the source has there: `entry`, of which only the kind is used."""
+        """Replace one path by that of the source. `entry` describes it there; only its kind is used."""
         if self._owner is not None and entry is not None and entry.kind in {"file", "directory"}:
             await _open_up(self._source, path)
         if entry is not None and not await _is_readable(self._source, path, entry.kind):
@@ -174,7 +175,7 @@ class _Changes:
         await self._give(path)
 
     async def take_folder(self, folder: str) -> None:
-        """Make a folder that both have the same, but for what is kept in it."""
+        """Make a folder equal to that of the source, except for kept paths in it."""
         before, after = await asyncio.gather(_list_folder(self._target, folder), _list_if_open(self._source, folder))
         if after is None:
             return
@@ -188,7 +189,7 @@ class _Changes:
             await self._give(folder)
             return
         if len(changed) > _MOST:
-            raise WorkspaceError(f"the rollout left {len(changed)} changes in {folder}, where {_MOST} can be copied")
+            raise WorkspaceError(f"expected at most {_MOST} changes in {folder}, got {len(changed)}")
         for path in sorted(changed):
             await self.take(path, after.get(path))
         for path in sorted(folders):
@@ -199,7 +200,7 @@ class _Changes:
     async def _compare(
         self, before: Mapping[str, FileStat], after: Mapping[str, FileStat]
     ) -> tuple[list[str], list[str]]:
-        """Return what differs and may be replaced, and what is a folder in both."""
+        """Return the paths that differ and can be replaced, and those that are folders in both."""
         changed: list[str] = []
         folders: list[str] = []
 
@@ -231,9 +232,7 @@ async def _run(target: Sandbox, command: str) -> str:
     if done.exit_code != 0:
         raise WorkspaceError(f"{command[:200]} exited {done.exit_code}: {done.output.strip()[-300:]}")
     if done.truncated:
-        raise VerifierError(
-            "the image has more links on its PATH than can be looked at, so nothing can be copied to it"
-        )
+        raise VerifierError("the image has too many links on its PATH to search them, so nothing can be copied to it")
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
@@ -243,7 +242,7 @@ async def _remove(target: Sandbox, path: str) -> None:
 
 
 async def _entry(source: Sandbox, path: str) -> FileStat | None:
-    """Describe one path, a link as such where the commands' user may look into the folder that it is in."""
+    """Describe one path. A link is described as a link if the commands' user can list its folder."""
     listed = await _list_if_open(source, posixpath.dirname(path))
     if listed is not None:
         return listed.get(path)
@@ -254,12 +253,12 @@ async def _entry(source: Sandbox, path: str) -> FileStat | None:
 
 
 async def _open_up(source: Sandbox, path: str) -> None:
-    """Let the commands' user, who may have shut it, read what is that user's own; what is in a folder comes with it."""
+    """Give the commands' user read access to its own files at a path, recursively. A command can have removed it."""
     await source.exec(f"command -p chmod -R u+rX -- {shlex.quote(path)} 2>/dev/null || :", timeout=60, cwd="/")
 
 
 async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
-    """Tell whether the commands' user, who may be another one than root, can read a file or look into a folder."""
+    """Return whether the commands' user, which need not be root, can read a file or list a folder."""
     try:
         if kind == "directory":
             await source.list_dir(path)
@@ -271,7 +270,7 @@ async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
 
 
 async def _list_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | None:
-    """Return what is in a folder; None where the commands' user may not look, and cannot open it."""
+    """Return the entries of a folder, or None if the commands' user has no access and cannot get it."""
     try:
         return await _list_folder(source, folder)
     except PermissionError:
@@ -283,7 +282,7 @@ async def _list_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | N
 
 
 async def _list_folder(sandbox: Sandbox, folder: str) -> dict[str, FileStat]:
-    """Return what is in a folder, by path; a model that was root may have made up what its agent says."""
+    """Return the entries of a folder by path. Their names are checked: a model as root can fake its agent's answers."""
     try:
         entries = await sandbox.list_dir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -292,7 +291,7 @@ async def _list_folder(sandbox: Sandbox, folder: str) -> dict[str, FileStat]:
 
     def add(entry: FileStat) -> None:
         if entry.path in {"", ".", ".."} or "/" in entry.path or "\0" in entry.path:
-            raise WorkspaceError(f"{entry.path[:200]!r} in {folder} is no name of a file")
+            raise WorkspaceError(f"expected a file name in {folder}, got {entry.path[:200]!r}")
         found[posixpath.join(folder, entry.path)] = entry
 
     await in_turns(add, entries)

@@ -50,7 +50,7 @@ class SandboxReclaimer:
         return done
 
     async def remove(self, leases: Iterable[Lease]) -> Collected:
-        """Remove sandboxes, whoever owns them; skip those that another process is removing now."""
+        """Remove sandboxes of any owner. Skip those that another process is removing now."""
         done = Collected()
         room = asyncio.Semaphore(_AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""Which backend the options of a command line are for: secrets among them go to that one, and to no other."""
+"""Assigns the options of a command line to one backend. They can contain secrets, so no other backend gets them."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the value of `--backend-options`.
 
     Raises:
-        ConfigError: It is no JSON object.
+        ConfigError: The value is not a JSON object.
     """
     try:
         options = json.loads(arguments.backend_options)
     except ValueError as error:
-        raise ConfigError(f"--backend-options: wanted a JSON object: {error}") from None
+        raise ConfigError(f"--backend-options: expected a JSON object: {error}") from None
     if not isinstance(options, dict):
-        raise ConfigError(f"--backend-options: wanted a JSON object, found {type(options).__name__}")
+        raise ConfigError(f"--backend-options: expected a JSON object, got {type(options).__name__}")
     return options
 
 
 def options_of_named(arguments: argparse.Namespace, command: str) -> dict[str, dict[str, Any]]:
-    """Return the options by the name of the backend that a command names; empty where it names none.
+    """Return the options, by the name of the backend that a command names. Empty if it names none.
 
     Raises:
-        ConfigError: There are options, and no backend.
+        ConfigError: There are options but no backend.
     """
     options = read_options(arguments)
     if arguments.backend:
         return {arguments.backend: options}
     if options:
         raise ConfigError(
-            "--backend-options are for the one backend that is named",
+            "expected a backend for --backend-options, got none",
             hint=f"hermes-core {command} BACKEND --backend-options JSON",
         )
     return {}
 
 
 def options_by_backend(arguments: argparse.Namespace, asked: Collection[str], why: str) -> dict[str, dict[str, Any]]:
-    """Return the options with the name of the one backend that gets them; empty where nobody does, which is told.
+    """Return the options, by the name of the one backend that gets them. If none does, say so on standard error.
 
-    Where none is named that is `local`, and of sandboxes to `kill` the one that they are of. `asked` are the backends
-    of which something is asked; `why` says why that is not the one that is named, or none.
+    Without a named backend, `local` gets the options, or for `kill` the backend of the sandboxes. `asked` are the
+    backends that the command asks; `why` is the reason if the named one is not among them, or if there are none.
 
     Raises:
-        ConfigError: The options are no JSON object.
-        UserError: The sandboxes are of several backends, and none is named.
+        ConfigError: The options are not a JSON object.
+        UserError: The sandboxes belong to several backends, and none is named.
     """
     options, name = read_options(arguments), arguments.backend
     if name is not None and name not in asked and (options or arguments.action != "ps"):
-        sys.stderr.write(f"nothing is asked of backend {name!r}: {why}\n")
+        sys.stderr.write(f"backend {name!r} is not asked: {why}\n")
     elif options and not asked:
         sys.stderr.write(f"--backend-options are not used: {why}\n")
     elif options:
@@ -67,6 +67,6 @@ def _only(asked: Collection[str], words: str) -> str:
     if len(asked) == 1:
         return next(iter(asked))
     raise UserError(
-        f"Expected the backend that --backend-options are for, got none and sandboxes of {', '.join(sorted(asked))}",
+        f"expected one backend for --backend-options, got sandboxes of {', '.join(sorted(asked))}",
         hint=f"hermes-core sandboxes {words} --backend NAME --backend-options JSON",
     )

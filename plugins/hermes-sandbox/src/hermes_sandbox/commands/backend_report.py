@@ -1,4 +1,4 @@
-"""What was found of a backend: a row of `doctor`, and with its details of `sandboxes probe`."""
+"""The report on a backend, for `doctor`, and with details for `sandboxes probe`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendReport:
-    """What was found of one backend."""
+    """The findings about one backend."""
 
     backend: str
     findings: Sequence[Finding]
@@ -29,7 +29,7 @@ class BackendReport:
 
     @property
     def processes(self) -> list[Row]:
-        """What bounds the processes of a sandbox that asks for no limit, at each level that says it."""
+        """The process limit of a sandbox without a requested limit, for each level that reports it."""
         return [self._bound(one) for one in self.findings if one.processes is not None]
 
     def _bound(self, one: Finding) -> Row:
@@ -38,28 +38,28 @@ class BackendReport:
 
     @property
     def troubles(self) -> list[Row]:
-        """What does not work, where, and what to type next; what several places lack is told once."""
+        """What does not work, at which levels, and what to type next. A problem of several levels is one row."""
         told: dict[tuple[str | None, str], Row] = {}
         for one in self.findings:
             if one.works or not one.detail:
                 continue
-            # Two levels that want the same step lack the same thing, in whatever words.
+            # Two levels with the same hint have the same problem, even in different words.
             key = (one.hint, "" if one.hint and one.feature == "isolation" else one.detail)
-            hint = one.hint or f"hermes-core plugins show backend:{self.backend} says whose it is"
+            hint = one.hint or f"hermes-core plugins show backend:{self.backend} names its package"
             trouble = told.setdefault(key, {"levels": [], "message": one.detail, "hint": hint})
             trouble["levels"].extend([one.place] if one.place else [])
         return list(told.values())
 
     @property
     def details(self) -> list[str]:
-        """What else works, and how; what sandboxes of a level have not for themselves."""
+        """What else works, and how, and what the sandboxes of a level do not have of their own."""
         works = [one for one in self.findings if one.works and one.feature != "isolation"]
         lacks = [(one, word, why) for one in self.findings for word, why in one.lacks.items()]
         told = (f"{one.place}: {one.detail or 'works'}" for one in works)
         return [*told, *(f"lacks {word} at {one.isolation}: {why}" for one, word, why in lacks)]
 
     def to_json(self, *, in_detail: bool = False) -> Row:
-        """Return it as plain values."""
+        """Return the report as plain JSON values."""
         names = ("backend", "installed", "tried", "works", "processes", "troubles")
         details = {"findings": [dataclasses.asdict(one) for one in self.findings]} if in_detail else {}
         return {**{name: getattr(self, name) for name in names}, **details}

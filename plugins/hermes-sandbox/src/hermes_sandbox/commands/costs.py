@@ -1,4 +1,4 @@
-"""What trying a backend costs: nothing may be spent on one that nobody has named, and of others it is said first."""
+"""The costs of trying a backend. Nothing is spent on a backend that was not named, and other costs are announced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def costs_of(registry: Registry, name: str, options: Mapping[str, Any]) -> str:
-    """Return what trying a backend with these options does that costs something, "" for nothing.
+    """Return the costs of trying a backend with these options as text, or "" if there are none.
 
-    A backend that is made of others costs what these do.
+    They include those of the backends that this backend consists of.
     """
     from hermes_core.contracts.errors import HermesError
 
-    with contextlib.suppress(HermesError):  # which tells of itself when the backend is tried
+    with contextlib.suppress(HermesError):  # the same error is reported when the backend is tried
         own = cast("BackendSpec", registry.spec("backend", name)).trying_costs
         parts = (part for part in _parts(registry, name, options) if part.kind == "backend")
         theirs = [costs_of(registry, part.name, part.options) for part in parts]
@@ -28,18 +28,18 @@ def costs_of(registry: Registry, name: str, options: Mapping[str, Any]) -> str:
 
 
 def tell_costs(registry: Registry, name: str, options: Mapping[str, Any]) -> None:
-    """Say on standard error what is about to be done, where that costs something."""
+    """Announce on standard error the costs of trying a backend, if there are any."""
     if costs := costs_of(registry, name, options):
         sys.stderr.write(f"trying {name}: it {costs}\n")
 
 
 def not_tried(name: str, costs: str, command: str) -> tuple[str, str]:
-    """Return why a backend that nobody has named is not tried, and what to type."""
+    """Return why a backend that was not named is not tried, and the command that tries it."""
     return f"trying it costs something: it {costs}", f"{command} {name} tries it"
 
 
 def options_that_fetch_nothing(registry: Registry, name: str) -> Mapping[str, Any]:
-    """Return options with which no image is pulled: nobody has said which one a run would use, and they are large."""
+    """Return options that prevent pulling an image: images are large, and the one of a future run is not known."""
     model = _options_model(registry, name)
     return {"pull": "never"} if "pull" in getattr(model, "model_fields", {}) else {}
 
@@ -50,7 +50,7 @@ def _parts(registry: Registry, name: str, options: Mapping[str, Any]) -> list[An
         return []
     try:
         return list(model.model_validate(dict(options)).parts().values())
-    except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code; nothing is made of these
+    except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the plugin author's code
         return []
 
 
@@ -59,5 +59,5 @@ def _options_model(registry: Registry, name: str) -> Any:
 
     try:
         return getattr(registry.load("backend", name), "Options", None)
-    except HermesError:  # which tells of itself when the backend is made
+    except HermesError:  # the same error is reported when the backend is created
         return None

@@ -1,4 +1,4 @@
-"""`hermes-core doctor`: for every plugin and every backend, whether it works here, and the next command where not."""
+"""The command `doctor`: tries every plugin and backend, and prints what to type if one does not work."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ class DoctorCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.description = (
-            "Load every plugin in a process of its own and start a sandbox on every backend. "
-            "Where that costs something, the backend has to be named."
+            "Load each plugin in a separate process, and start a sandbox on each backend. "
+            "A backend that costs something is only tried if you name it."
         )
         parser.add_argument("backend", nargs="?", metavar="BACKEND", help="only this backend, with its options")
         parser.add_argument(
-            "--config", metavar="FILE", help="only the backends that a run's config names, as it has them"
+            "--config", metavar="FILE", help="only the backends that a run's config names, with its options"
         )
-        parser.add_argument(
-            "--backend-options", metavar="JSON", default="{}", help="options of the backend that is named"
-        )
+        parser.add_argument("--backend-options", metavar="JSON", default="{}", help="options of the named backend")
         parser.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the text's is not")
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Print what was found; exit 1 where a plugin is broken, or the run's backend works at no level."""
+        """Print the results. Return 1 if a plugin is broken, or the wanted backend does not work."""
         from hermes_core.contracts.errors import PluginError
 
         plan = _what_to_try(arguments)
@@ -51,7 +49,7 @@ class DoctorCommand:
         except PluginError:
             if not broken:
                 raise
-            # A plugin that was asked for by name is among the broken ones, and stops every command.
+            # A plugin that was requested by name is among the broken ones, and stops every command.
         if arguments.json:
             rows = [report.to_json() for report in reports]
             sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2) + "\n")
@@ -60,7 +58,7 @@ class DoctorCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The backends to try with their options, none for all, and which of them has to work."""
+    """The backends to try with their options, where none means all, and the backend that must work."""
 
     settings: PluginSettings
     chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -68,7 +66,7 @@ class _Plan:
     needs: ConfigNeeds | None = None
 
     def is_met(self, report: BackendReport) -> bool:
-        """Tell whether a backend works, and nothing that the config asks for was found missing."""
+        """Return whether a backend works and meets the requirements of the config."""
         source = None if self.needs is None else self.needs.source
         return bool(report.works) and all(one.feature != source for one in report.findings)
 
@@ -93,18 +91,18 @@ def _what_to_try(arguments: argparse.Namespace) -> _Plan:
 
 
 def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
-    """Ask the plugins what a run's config says of backends: the config's format is one of theirs."""
+    """Ask the plugins which backends a run's config names, because a plugin defines the config's format."""
     from hermes_core.contracts.errors import AmbiguousComponentError, BrokenComponentError, UserError
     from hermes_core.contracts.sandbox import RunBackends
     from hermes_core.discovery import load_plugins_tolerantly
 
-    # A plugin that is broken may be one that the config disables: only what is loaded then has to load.
+    # The config can disable a broken plugin, so a plugin that does not load is not an error yet.
     registry = load_plugins_tolerantly(settings, environ=os.environ)
     answers = registry.answers("hermes_run_backends", config=path)
     if not answers:
         is_here = any(plugin.found.distribution == "hermes-runner" for plugin in registry.plugins)
         raise UserError(
-            "--config names a run's config, and no plugin that is loaded reads one",
+            "expected a plugin that reads the config of a run (--config), got none",
             hint=f"hermes-core -p hermes-runner doctor --config {path}" if is_here else "pip install hermes-runner",
         )
     if len(answers) > 1:
@@ -114,7 +112,7 @@ def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
     ((plugin, answer),) = answers.items()
     if not isinstance(answer, RunBackends):
         raise BrokenComponentError(
-            f"hermes_run_backends of plugin {plugin} answered {type(answer).__name__}, wanted RunBackends",
+            f"hermes_run_backends of plugin {plugin}: expected RunBackends, got {type(answer).__name__}",
             hint=f"see: hermes-core plugins show {plugin}",
         )
     return answer

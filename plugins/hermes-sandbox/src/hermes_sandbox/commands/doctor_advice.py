@@ -1,4 +1,4 @@
-"""What to type next, where a backend does not work."""
+"""Advice on what to type next if a backend does not work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.probing import Finding
 
 _PROGRAMS: Final = {"srun": "apt-get install slurm-client, or `module load slurm`, or go to a login node"}
-"""Where a program comes from; the first of those that a backend requires stands for all of them."""
+"""How to get a program. The first program that a backend requires represents all of them."""
 _MODULE: Final = re.compile(r"the module '([^']+)', which it needs, is not installed")
 _OPTION: Final = re.compile(r"^the options of backend:(\S+) are wrong: (\S+) is missing$")
 _UNSET: Final = re.compile(r" is missing$| has no address,|^the pool has no backend$")
@@ -28,14 +28,14 @@ _EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def missing(name: str, requires: Iterable[str], environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return what of a backend's requirements is not here, and what to type; None if all of it is."""
+    """Return what is missing of a backend's requirements and what to type, or None if nothing is."""
     programs = [item.removeprefix("bin:") for item in requires if item.startswith("bin:")]
     absent = [program for program in programs if unmet_requirements((f"bin:{program}",), environ)]
     if absent:
         said = f"the program {absent[0]} is not on PATH"
         if absent[1:]:
             said = f"the programs {', '.join(absent)} are not on PATH"
-        return said, _PROGRAMS.get(absent[0], f"install what has {absent[0]}, or add its directory to PATH")
+        return said, _PROGRAMS.get(absent[0], f"install {absent[0]}, or add its directory to PATH")
     if problems := unmet_requirements((item for item in requires if not item.startswith("bin:")), environ):
         said, _, command = problems[0].partition(" (")
         return said, command.removesuffix(")") or f"hermes-core plugins show backend:{name}"
@@ -43,7 +43,7 @@ def missing(name: str, requires: Iterable[str], environ: Mapping[str, str]) -> t
 
 
 def advice(finding: Finding, options: Mapping[str, Any]) -> str | None:
-    """Return what to type next: the backend's own hint, as a command where it is about options that nobody has set."""
+    """Return what to type next: the backend's own hint, or a command if options are missing."""
     if _MODULE.search(finding.detail):
         return f"pip install {package_for('backend', finding.backend) or _MODULE.findall(finding.detail)[0]}"
     if not options and finding.backend in _EXAMPLES and _UNSET.search(finding.detail):
@@ -58,7 +58,7 @@ def advice(finding: Finding, options: Mapping[str, Any]) -> str | None:
 
 
 def unbounded_advice(finding: Finding, others: Iterable[Finding]) -> tuple[str, str]:
-    """Return what to say of the processes at a level where nothing bounds them, and what to do about it."""
+    """Return a message about a level without a process limit, and what to do about it."""
     said = f"nothing bounds them: {(finding.processes or '').removeprefix(UNBOUNDED)}"
     same = (one for one in others if one.backend == finding.backend)
     bounded = [one.isolation for one in same if (one.processes or "")[:1].isdecimal()]

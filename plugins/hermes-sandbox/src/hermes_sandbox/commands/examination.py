@@ -1,4 +1,4 @@
-"""Trying backends, for `doctor` and for `sandboxes probe`."""
+"""Tries backends, for `doctor` and `sandboxes probe`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigNeeds:
-    """What the config in a file asks of the sandboxes of one backend."""
+    """What a config file requires of the sandboxes of one backend."""
 
     backend: str
     spec: SandboxSpec
@@ -37,19 +37,19 @@ class ConfigNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Which backends are tried, and how far: with `in_detail` every network and limit, besides the levels."""
+    """The backends to try, and how thoroughly: with `in_detail` also each network and limit, not only the levels."""
 
     registry: Registry
     chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The backends that somebody has named, with their options; if none, all are tried on which that costs nothing."""
+    """The named backends with their options. If there are none, all backends are tried that cost nothing."""
     needs: ConfigNeeds | None = None
     in_detail: bool = False
     lease_dir: Path | None = None
 
     def report(self, printer: ReportPrinter) -> list[BackendReport]:
-        """Try one backend after the other, and print each as it is found."""
+        """Try one backend after another, and print the result of each at once."""
         for name in self.chosen:
-            self.registry.spec("backend", name)  # a name that nobody declares is told before anything is printed
+            self.registry.spec("backend", name)  # an unknown name is an error before anything is printed
         names = list(self.chosen or self.registry.names("backend"))
         absent = {} if self.chosen else {one.backend: one for one in _absent(self.registry)}
         printer.width = max(map(len, (*names, *absent)), default=0)
@@ -65,7 +65,7 @@ class Examination:
         return reports
 
     def _obstacle(self, name: str) -> BackendReport | None:
-        """Return why a backend is not tried: something that it requires is not here, or nobody has asked for it."""
+        """Return why a backend is not tried: a missing requirement, or costs although it was not named."""
         try:
             lack = missing(name, cast("BackendSpec", self.registry.spec("backend", name)).requires, os.environ)
         except HermesError as error:  # several plugins declare it
@@ -78,7 +78,7 @@ class Examination:
         return None
 
     async def _try(self, name: str) -> list[Finding]:
-        """Try a backend; whatever it raises is found, and not raised."""
+        """Try a backend. An exception becomes a finding and is not raised."""
         options = self.chosen.get(name, {})
         declared = cast("BackendSpec", self.registry.spec("backend", name))
         findings: list[Finding] = []
@@ -91,13 +91,13 @@ class Examination:
                 findings += await self._try_config(backend, name, findings)
             finally:
                 await guard_plugin_call(backend.aclose())
-        except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: one backend must not prevent the report on others
             places = [("", "closing")] if findings else [(level, "isolation") for level in declared.isolation]
             findings += [_failure(name, level, feature, error) for level, feature in places]
         return [self._finish(one, options) for one in findings]
 
     async def _try_config(self, backend: Any, name: str, findings: Sequence[Finding]) -> list[Finding]:
-        """Find why a run would stop at its check: a level may work, and not what is asked of it."""
+        """Find why a run would fail its check: a level can work although it does not meet the config's requirements."""
         needs = self.needs
         if needs is None or needs.backend != name or not any(one.works for one in findings):
             return []
@@ -105,12 +105,12 @@ class Examination:
             await guard_plugin_call(backend.check(needs.spec))
         except Exception as error:  # noqa: BLE001 - the plugin boundary, as above
             found = _failure(name, "", needs.source, error)
-            hint = found.hint or f"hermes-core sandboxes probe {name} tries all that it declares"
+            hint = found.hint or f"hermes-core sandboxes probe {name} tries everything that it declares"
             return [dataclasses.replace(found, hint=hint)]
         return []
 
     def _finish(self, finding: Finding, options: Mapping[str, Any]) -> Finding:
-        """Return a finding with what to type next, and without the secrets of the options."""
+        """Return a finding with the next command to type, and without the secrets of the options."""
         scrubber = scrubber_for(self.registry, "backend", finding.backend, options)
         told = {name: getattr(finding, name) for name in ("detail", "processes", "lacks")}
         told["hint"] = None if finding.works else advice(finding, options)

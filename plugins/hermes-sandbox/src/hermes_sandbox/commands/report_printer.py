@@ -1,4 +1,4 @@
-"""How `doctor` and `sandboxes probe` print what is found of backends."""
+"""Prints the reports on backends, for `doctor` and `sandboxes probe`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hermes_sandbox.commands.backend_report import BackendReport
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether lines are read by somebody, who wants them broken, and not by a program."""
+    """Return whether a person reads the lines, which are then wrapped, and not a program."""
     return stream.isatty()
 
 
 class ReportPrinter:
-    """A line or some for each backend, as they are found; with `in_detail` one for everything that works."""
+    """Prints some lines for each backend as soon as they are known; with `in_detail` a line for all that works."""
 
     def __init__(self, stream: TextIO, *, in_detail: bool = False) -> None:
         self._stream = stream
@@ -24,15 +24,15 @@ class ReportPrinter:
         self._columns = shutil.get_terminal_size().columns if is_terminal(stream) else 0
         self._said: dict[tuple[str, str], str] = {}
         self.width = 0
-        """The longest name."""
+        """Length of the longest name."""
 
     def begin(self, name: str) -> None:
-        """Print the name of what is tried now."""
+        """Print the name of the backend that is tried now."""
         self._stream.write(f"{name:{self.width}}  ")
         self._stream.flush()
 
     def print(self, report: BackendReport) -> None:
-        """Print what came of it, and what to do; what was said of another backend is not said twice."""
+        """Print the result and what to do. A problem that another backend has too is printed only once."""
         works = f"works at {', '.join(report.works)}" if report.works else "does not work here"
         works = works if report.tried else "is not tried"
         self._stream.write(f"{works if report.installed else 'is not installed'}\n")
@@ -48,7 +48,7 @@ class ReportPrinter:
                 self._trouble(trouble, partly=bool(report.works), installed=report.installed)
 
     def _processes(self, bound: Mapping[str, Any]) -> None:
-        """Print what bounds processes at a level; where nothing does, it works all the same."""
+        """Print the process limit of a level. A level without one still works."""
         self._write_wrapped(f"processes at {bound['level']}: {bound['message']}", "    ")
         if not bound["bounded"]:
             self._write_wrapped(f"→ {bound['hint']}", "    ", "      ")

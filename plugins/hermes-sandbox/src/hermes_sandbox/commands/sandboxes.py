@@ -1,4 +1,4 @@
-"""`hermes-core sandboxes`: what exists, what killed processes left behind, and what works on this machine."""
+"""The command `sandboxes`: lists, removes and kills sandboxes, and tries backends."""
 
 from __future__ import annotations
 
@@ -24,33 +24,36 @@ class SandboxesCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommands."""
-        parser.description = "Look after sandboxes. Only `kill` touches what belongs to a living process."
+        parser.description = "Manage sandboxes. Only `kill` touches the sandboxes of living processes."
         commands = parser.add_subparsers(dest="action", required=True, metavar="ps|gc|kill|probe")
-        listing = commands.add_parser("ps", help="every sandbox with its owner")
+        listing = commands.add_parser("ps", help="list all sandboxes with their owners")
         listing.add_argument(
-            "--all", action="store_true", help="also ask every backend for what no lease names any more"
+            "--all", action="store_true", help="also ask every backend for sandboxes that no lease names"
         )
         listing.add_argument(
-            *_BACKEND, dest="backend", metavar="NAME", help="only this one's; with --all, whose options are given"
+            *_BACKEND,
+            dest="backend",
+            metavar="NAME",
+            help="only of this backend; with --all, it gets the options",
         )
-        collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one is left")
+        collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one remains")
         collecting.add_argument(
-            "--all", action="store_true", help="also ask every backend, not only `local`, for others"
+            "--all", action="store_true", help="also ask every backend, not only `local`, for sandboxes without a lease"
         )
         collecting.add_argument(
             *_BACKEND,
             dest="backend",
             metavar="NAME",
-            help="only this one's, and ask it; with --all, whose options are given",
+            help="only of this backend, which is also asked; with --all, it gets the options",
         )
-        killing = commands.add_parser("kill", help="end sandboxes, living ones too; their owners see SandboxLostError")
-        killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
-        killing.add_argument("--all", action="store_true", help="every sandbox")
-        killing.add_argument(*_BACKEND, dest="backend", metavar="NAME", help="every sandbox of this backend")
+        killing = commands.add_parser("kill", help="kill sandboxes, also of living owners, which get SandboxLostError")
+        killing.add_argument("ids", nargs="*", metavar="ID", help="id of a sandbox, or its first characters")
+        killing.add_argument("--all", action="store_true", help="all sandboxes")
+        killing.add_argument(*_BACKEND, dest="backend", metavar="NAME", help="all sandboxes of this backend")
         probing = commands.add_parser(
-            "probe", help="as doctor, and try every network and limit that a backend declares"
+            "probe", help="like doctor, but also try every network and limit that a backend declares"
         )
-        probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
+        probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this backend")
         for command in (listing, collecting, killing, probing):
             command.add_argument(
                 "--json", action="store_true", help="print JSON; its shape is stable, the table's is not"
@@ -60,7 +63,7 @@ class SandboxesCommand:
                 "--backend-options",
                 metavar="JSON",
                 default="{}",
-                help="options beyond those in leases, as secrets are, of the backend that is named, or `local`",
+                help="options that are not in leases, such as secrets, for the named backend or `local`",
             )
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -79,7 +82,7 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     if arguments.all:
         answer["abandoned"] = _find_abandoned(book, arguments, problems)
     else:
-        _options_for((), arguments, "ps asks backends with --all only")
+        _options_for((), arguments, "ps asks backends only with --all")
     if arguments.json:
         _print_json(answer)
         return 0
@@ -96,7 +99,7 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
 
 def _row(lease: Lease) -> dict[str, Any]:
-    # An older release may have written more into it than this one would.
+    # An older release can have written more into it than this one would.
     from hermes_core.redaction import redact
 
     return {**redact(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
@@ -127,7 +130,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _age(seconds: float) -> str:
-    """Return the age in its largest unit, as whole ones; a clock that was set back gives 0s."""
+    """Return the age in whole units of its largest unit. If the clock was set back, return 0s."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
     return next(
         (f"{int(seconds // size)}{unit}" for unit, size in units if seconds >= size), f"{max(0, int(seconds))}s"
@@ -154,7 +157,7 @@ def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
 
 def _backends_to_ask(registry: Registry, arguments: argparse.Namespace) -> list[str]:
-    """Return the backends that are asked for what no lease names; of one that keeps no leases there is nothing."""
+    """Return the backends to ask for sandboxes without a lease, except those that keep no leases."""
     from hermes_sandbox.backend.reclaim import keeps_leases
 
     if arguments.backend is not None:
@@ -168,7 +171,7 @@ def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
     leases, problems = book.read()
     chosen = _choose(leases, arguments)
-    why = f"no lease in {book.directory} is meant"
+    why = f"no lease in {book.directory} matches"
     options = _options_for({lease.backend for lease in chosen}, arguments, why)
     done = asyncio.run(_collector(book, _registry(arguments), options).remove(chosen))
     done.problems += problems
@@ -179,7 +182,9 @@ def _choose(leases: list[Lease], arguments: argparse.Namespace) -> list[Lease]:
     from hermes_core.contracts.errors import UserError
 
     if not (arguments.ids or arguments.all or arguments.backend):
-        raise UserError("kill needs to be told what", hint="hermes-core sandboxes kill ID…, --backend NAME or --all")
+        raise UserError(
+            "expected sandboxes to kill, got none", hint="hermes-core sandboxes kill ID…, --backend NAME or --all"
+        )
     if arguments.ids:
         leases = [_one(leases, wanted) for wanted in dict.fromkeys(arguments.ids)]
     return [lease for lease in leases if arguments.backend in {None, lease.backend}]
@@ -203,7 +208,7 @@ def _tell(done: Collected, arguments: argparse.Namespace, nothing: str) -> int:
     for sandbox_id in done.removed:
         _print(f"removed {sandbox_id}")
     for sandbox_id, message in done.failed.items():
-        sys.stderr.write(f"{sandbox_id} is left: {message}\n")
+        sys.stderr.write(f"{sandbox_id} remains: {message}\n")
     if not done.removed and not done.failed:
         _print(nothing)
     _complain(done.problems)
@@ -211,7 +216,7 @@ def _tell(done: Collected, arguments: argparse.Namespace, nothing: str) -> int:
 
 
 def _probe(_: LeaseBook, arguments: argparse.Namespace) -> int:
-    """Try every backend, or one; exit 1 if the one that was named does not work at any of its levels."""
+    """Try all backends or one. Return 1 if the named backend works at none of its levels."""
     from hermes_sandbox.commands.backend_options import options_of_named
     from hermes_sandbox.commands.examination import Examination
     from hermes_sandbox.commands.report_printer import ReportPrinter

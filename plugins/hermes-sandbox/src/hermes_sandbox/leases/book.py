@@ -221,7 +221,7 @@ class LeaseBook:
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial = self.directory / f".{lease.sandbox_id}.partial"
-            # Readable only by this user, whatever the umask and whoever made the directory.
+            # Readable only by this user, with any umask and any creator of the directory.
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor, whose mode is its own
                 file.write(json.dumps(lease.to_json()))

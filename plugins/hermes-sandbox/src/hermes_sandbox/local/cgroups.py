@@ -202,7 +202,7 @@ class Group:
     def members(self) -> set[int]:
         """Return the processes in it, never the calling one."""
         lines = (line for path in self._trees() for line in words(path / "cgroup.procs"))
-        # 0 stands for a process of a namespace that is not visible here.
+        # 0 means a process of a namespace that is not visible here.
         return {int(line) for line in lines} - {0, os.getpid()}
 
     def forbid(self) -> None:

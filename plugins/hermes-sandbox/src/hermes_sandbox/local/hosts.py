@@ -209,7 +209,7 @@ class LocalBubblewrapHost(LocalHost):
 
 
 def _hold(pid: int, parent: int) -> int | None:
-    """Return a descriptor that stands for a child of `parent` for ever, as its number does not; None if it has gone."""
+    """Return a pidfd of a child of `parent`, which never refers to another process. Return None if it has ended."""
     with contextlib.ExitStack() as unless_held, contextlib.suppress(ProcessLookupError):
         held = os.pidfd_open(pid)
         unless_held.callback(os.close, held)

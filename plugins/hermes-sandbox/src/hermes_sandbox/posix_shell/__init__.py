@@ -1,1 +1,1 @@
-"""Sandboxes without Python: the same operations over a POSIX shell."""
+"""Sandboxes without Python: the same operations, over a POSIX shell."""

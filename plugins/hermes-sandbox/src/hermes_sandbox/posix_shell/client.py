@@ -1,4 +1,4 @@
-"""The caller's end of a stream to a shell that serves a sandbox."""
+"""Client of a shell that serves a sandbox, over a byte stream."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hermes_sandbox.posix_shell.source import shell_message
 from hermes_sandbox.protocol.client import AgentStream
 
 _LINE: Final = 256
-"""Bytes of an answer's line, blanks and the newline included."""
+"""Bytes of an answer's line, including padding and the newline."""
 _GRACE: Final = 60.0
-"""Seconds in which a request that was stopped must be over in the sandbox."""
+"""Seconds within which the sandbox must answer a request that was stopped."""
 _CLOSING: Final = 3.0
 _RING: Final = 4096
-"""Least bytes of the end of an output that the shell keeps."""
+"""Minimum bytes that the shell keeps of the end of an output."""
 _READ: Final = 65536
-"""Most bytes that the shell reads at once, and so may keep beyond what was asked for."""
+"""Maximum bytes that the shell reads at once, which it can keep beyond the requested limit."""
 _BOUNDS: Final = {
     "own": "{} of its user, by RLIMIT_NPROC",
     "more": "{} more than its user had, by RLIMIT_NPROC",
-    "none": "none: a shell makes no control group, and RLIMIT_NPROC does not hold for the commands' user",
+    "none": "none: a shell creates no control group, and RLIMIT_NPROC has no effect on the commands' user",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One output stream: its first and last bytes, and how many came in all."""
+    """One output stream: its first and last bytes, and its total length."""
 
     head: bytes
     tail: bytes
@@ -40,13 +40,13 @@ class Captured:
 
     @property
     def omitted(self) -> int:
-        """Bytes that are not kept."""
+        """Number of bytes that were not kept."""
         return self.total - len(self.head) - len(self.tail)
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a script; `code` is the shell's."""
+    """Result of a script. `code` is the exit code of its shell."""
 
     code: int
     out: Captured
@@ -64,12 +64,12 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class ShellPlace:
-    """What a shell is told about the place it serves.
+    """Settings of the sandbox that a shell serves.
 
-    `name` marks its processes. `folder` is a directory for what it keeps, without blanks in its path; one of the usual
-    places if None. `identity` is the user of the commands, if it is another than the shell's own. `processes` is how
-    many they may have, None where the place sees to that; `shared_user` tells whether others have that user.
-    `confine_sockets`: no families of sockets but those that a network namespace bounds.
+    `name` marks its processes. `folder` is a directory for the shell's files, without blanks in its path; /run or /tmp
+    if None. `identity` is the user of the commands, if it is not the shell's own. `processes` is the process limit,
+    None if the host enforces it; `shared_user` says whether other processes have the same user. `confine_sockets`
+    forbids all socket families except those that a network namespace confines.
     """
 
     name: str
@@ -81,9 +81,9 @@ class ShellPlace:
     confine_sockets: bool = False
 
     def words(self) -> str:
-        """Return it as the words of the first request."""
+        """Return the settings as the words of the first request."""
         uid, gid = self.identity or ("-", "-")
-        # In units of 512 bytes, as POSIX has it; bash counts 1024 unless it is called sh.
+        # In units of 512 bytes, as in POSIX. bash uses 1024 unless it is called sh.
         blocks = "-" if self.file_size_mb is None else self.file_size_mb * 2048
         more = "+" if self.shared_user or self.identity is None else ""
         processes = "-" if self.processes is None else f"{more}{self.processes}"
@@ -91,10 +91,10 @@ class ShellPlace:
 
 
 class ShellClient:
-    """Runs scripts through a shell; several at once, each with a number and a secret of its own.
+    """Runs scripts through a shell. Several can run at once, each with its own number and secret.
 
-    The secret of a request opens its answer and is never in a variable, a file or an argument of a command. An answer
-    that does not begin with it was written by somebody else, and ends the sandbox.
+    An answer begins with the secret of its request, which is never in a variable, a file or an argument of a command.
+    An answer with another beginning was written by another program, and ends the sandbox.
     """
 
     def __init__(self, stream: AgentStream) -> None:
@@ -102,7 +102,7 @@ class ShellClient:
         self.means = ""
         self.folder = ""
         self.process_bound: str | None = None
-        """What keeps the commands' processes few, and how many they may be; None if the shell was not asked to."""
+        """The process limit and its mechanism; None if the shell was not asked to set one."""
         self._stream = stream
         self._asked: dict[str, _Asked] = {}
         self._kills: dict[str, asyncio.Future[None]] = {}
@@ -116,7 +116,7 @@ class ShellClient:
         """Greet a shell that was started with `shell_command`.
 
         Raises:
-            BackendError: It does not answer, or cannot serve the place.
+            BackendError: The shell does not answer, or cannot serve the sandbox.
         """
         client = cls(stream)
         try:
@@ -128,7 +128,7 @@ class ShellClient:
             finally:
                 await client.aclose()
             what = str(error) or type(error).__name__
-            raise BackendError(f"the shell did not start ({what}); it said: {said}") from error
+            raise BackendError(f"the shell did not start ({what}); its output: {said}") from error
         except BaseException:
             await client.aclose()
             raise
@@ -141,7 +141,7 @@ class ShellClient:
         self._stream.writer.write(first + shell_message() + f"hello {nonce} {place.words()}\n".encode())
         found, kind, *words = (await self._line()) or ["", ""]
         if found != nonce:
-            raise BackendError(f"wanted the shell's greeting, found {found[:80]!r}")
+            raise BackendError(f"expected the shell's greeting, got {found[:80]!r}")
         if kind != "ready":
             raise _refusal(kind, place)
         self.pid, self.means, self.folder = int(words[0]), words[1], words[2]
@@ -154,13 +154,13 @@ class ShellClient:
 
     @property
     def lost(self) -> str | None:
-        """Why nothing can be asked any more; None while something can."""
+        """Why the shell takes no more requests; None while it does."""
         return self._lost or self._suspended
 
     async def run(self, script: bytes, stdin: bytes = b"", *, limit: int, deadline: float) -> tuple[Ran, bool]:
-        """Run a script to its end and tell whether it was stopped, which it is after `deadline` seconds.
+        """Run a script to its end, or stop it after `deadline` seconds. Return its result and whether it was stopped.
 
-        When cancelled, what was started has been killed before this returns.
+        When this is cancelled, all processes of the script have been killed before it returns.
         """
         if self.lost is not None:
             raise SandboxLostError(self.lost)
@@ -182,7 +182,7 @@ class ShellClient:
         return asked.future.result(), not done
 
     async def _stop(self, asked: _Asked) -> None:
-        """Kill what a request has started, and wait for its answer."""
+        """Kill the processes of a request, and wait for its answer."""
         if asked.over.done():
             return
         nonce = secrets.token_hex(16)
@@ -190,7 +190,9 @@ class ShellClient:
         self._stream.writer.write(f"kill {nonce} {asked.number}\n".encode())
         done, _ = await asyncio.wait((asked.over,), timeout=_GRACE)
         if not done:
-            answered = "although its processes were killed" if killed.done() else "nor is the request to kill it"
+            answered = (
+                "although its processes were killed" if killed.done() else "and neither was the request to kill it"
+            )
             self.fail(f"a command that was stopped has not been answered within {_GRACE:g} s, {answered}")
 
     async def _read(self) -> None:
@@ -202,11 +204,11 @@ class ShellClient:
                 elif kind == "done" and nonce in self._asked:
                     await self._finish(nonce, [int(word) for word in words if word])
                 else:
-                    self.fail(f"somebody else has written to the shell's stream: {nonce[:80]!r}")
+                    self.fail(f"another program has written to the shell's stream: {nonce[:80]!r}")
                     return
         except asyncio.IncompleteReadError as error:
             rest = f" after {error.partial[:200]!r}" if error.partial else ""
-            self.fail(f"the shell has gone{rest}")
+            self.fail(f"the shell has ended{rest}")
         except (OSError, ValueError) as error:
             self.fail(f"the shell's stream is broken: {error}")
 
@@ -215,7 +217,7 @@ class ShellClient:
         code, *sizes = numbers
         out, err = sizes[:5], sizes[5:]
         if len(err) != 5:
-            raise ValueError(f"an answer of {len(numbers)} numbers")
+            raise ValueError(f"expected an answer of 11 numbers, got {len(numbers)}")
         streams = [await self._read_capture(asked, part) for part in (out, err)]
         del self._asked[nonce]
         asked.over.set_result(None)
@@ -230,13 +232,13 @@ class ShellClient:
         _, head, before, last, dropped = sizes
         most = max(asked.limit, _RING) + _READ
         if not (0 <= head <= asked.limit and 0 <= before <= most and 0 <= last <= most and dropped >= 0):
-            raise ValueError(f"an output of {sizes} bytes where {asked.limit} were asked for")
+            raise ValueError(f"expected an output of at most {asked.limit} bytes, got {sizes}")
         start = await self._stream.reader.readexactly(head)
         end = await self._stream.reader.readexactly(before + last)
         return _capture(start, end, dropped, asked)
 
     def fail(self, reason: str) -> None:
-        """Give the shell up: everything asked, and everything asked from now on, raises `SandboxLostError`."""
+        """Give up the shell: all current and future requests raise `SandboxLostError`."""
         if self._lost is None:
             self._lost = f"the sandbox is lost: {reason}"
         asked, self._asked = self._asked, {}
@@ -250,26 +252,26 @@ class ShellClient:
             self._stream.writer.transport.abort()
 
     def suspend(self, reason: str) -> None:
-        """Fail what is being asked, and what will be; the shell is not given up."""
+        """Fail all current and future requests, without giving up the shell."""
         if self._lost is None:
             self._suspended = f"the sandbox is lost: {reason}"
             for asked in self._asked.values():
                 _give_up(asked, self._suspended)
 
     async def restart(self) -> AgentStream:
-        """End every process inside and return the stream to a fresh shell.
+        """End all processes in the sandbox and return the stream, which then leads to a new shell.
 
         Raises:
-            SandboxLostError: It did not work; the shell is given up.
+            SandboxLostError: The restart failed. The shell is given up.
         """
-        # Everything has been answered before, so that nothing of it comes into the new shell's answers.
+        # All requests are answered first, so that no old answer mixes with those of the new shell.
         await asyncio.gather(*(self._stop(asked) for asked in list(self._asked.values())))
         if self._kills:
             await asyncio.wait(self._kills.values(), timeout=_GRACE)
         if self._kills or self._lost is not None:
-            self.fail("it could not be started again")
+            self.fail("its shell could not be restarted")
             raise SandboxLostError(str(self._lost))
-        self._lost = "the shell was started again"
+        self._lost = "the shell was restarted"
         await self._end_reader()
         self._stream.writer.write(f"restart {secrets.token_hex(16)}\n".encode())
         return self._stream
@@ -297,20 +299,20 @@ def _give_up(asked: _Asked, reason: str) -> None:
 def _refusal(kind: str, place: ShellPlace) -> BackendError:
     if kind == "unconfined":
         return SandboxRefusedError(
-            "the network of this sandbox cannot be limited: its shell cannot keep commands from other sockets",
-            hint="that needs x86-64 or aarch64, a kernel with CONFIG_SECCOMP_FILTER, `uname`, and a place in /run, "
-            "/tmp or /dev/shm that programs may be run from; or choose --network full",
+            "the network of this sandbox cannot be limited: its shell cannot forbid other sockets",
+            hint="this requires x86-64 or aarch64, a kernel with CONFIG_SECCOMP_FILTER, `uname`, and a directory in "
+            "/run, /tmp or /dev/shm from which programs can be executed; or choose --network full",
         )
     if kind == "no-user":
         return BackendError(
-            f"commands cannot become user {place.identity}: the image has no setpriv, and no su that knows such a user",
+            f"commands cannot run as user {place.identity}: the image has no setpriv, and no su that knows this user",
             hint="install python3 or util-linux in the image, or list the user in its /etc/passwd",
         )
-    return BackendError("the shell finds no directory for what it keeps", hint="make /run or /tmp writable")
+    return BackendError("the shell finds no directory for its files", hint="make /run or /tmp writable")
 
 
 def _capture(start: bytes, end: bytes, dropped: int, asked: _Asked) -> Captured:
-    """Cut off what came after the command had ended, and keep as much of the end as was asked for."""
+    """Return the output up to the end of the command, with at most `limit` bytes of its end."""
     total = len(start) + dropped + len(end)
     mark = b"\n" + asked.token + b"\n"
     if not dropped:

@@ -1,6 +1,6 @@
-"""Confining the sockets of a shell that serves a sandbox: a shell has no way to set a filter of system calls itself.
+"""Confines the sockets of a shell that serves a sandbox. A shell cannot set a system call filter itself.
 
-It writes a program of half a kilobyte to a file, which sets the filter, tries it, and becomes the shell again.
+It writes a program of half a kilobyte to a file. The program sets the filter, tests it, and becomes the shell again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ c81880d2000580d2210080d20100a2f2020080d2010000d41f8401b1e1000054e20340f9e1430091
 800f80d2c80b80d2010000d41f2003d5
 """
 _MACHINES: Final[Mapping[str, tuple[int, str]]] = {"x86_64": (62, _X86_64), "aarch64": (183, _AARCH64)}
-"""The number of a machine in an ELF header, and what these lines are for it; exit(124) where one of them fails:
+"""The number of a machine in an ELF header, and its code for these lines, which calls exit(124) if one of them fails:
 
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter)    the filter stands behind the code
-    socket(AF_VSOCK, SOCK_STREAM | 1 << 28, 0)            is to say EAFNOSUPPORT: that the flag is wrong is seen later
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter)    the filter follows the code
+    socket(AF_VSOCK, SOCK_STREAM | 1 << 28, 0)            must fail with EAFNOSUPPORT; the kernel checks the flag later
     execve(argv[1], argv + 1, envp)
 
-The tests assemble them again where there is an assembler.
+The tests assemble them again if an assembler is installed.
 """
 _SCRIPT: Final = r"""
 set -C
@@ -60,7 +60,7 @@ exit 1
 
 @cache
 def confining_program(machine: str) -> bytes:
-    """Return an executable for a machine, x86_64 or aarch64, that confines itself and runs its first argument."""
+    """Return an executable for x86_64 or aarch64 that confines itself and then executes its first argument."""
     number, code = _MACHINES[machine]
     text, rules = bytes.fromhex(code), socket_filter(machine)
     entry = _BASE + _HEADERS
@@ -76,9 +76,9 @@ def confining_program(machine: str) -> bytes:
 
 
 def confinement_message(nonce: str, folder: str | None) -> bytes:
-    """Return what has to be written, before anything else, to a shell whose commands must open no other sockets.
+    """Return the first message to a shell whose commands must not open other sockets.
 
-    It answers only if that fails: with a line that begins with the nonce, and says `unconfined`.
+    The shell answers only if this fails: with a line that has the nonce and `unconfined`.
     """
     cases = "\n".join(f"{machine}) code='{_escape(confining_program(machine))}' ;;" for machine in _MACHINES)
     text = _SCRIPT.replace("{cases}", cases).replace("{folder}", shlex.quote(folder or "/run"))

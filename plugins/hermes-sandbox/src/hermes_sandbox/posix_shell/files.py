@@ -1,4 +1,4 @@
-"""Files of a sandbox without Python: small scripts, run as the commands' user, so that no link leads further."""
+"""Files of a sandbox without Python. Small scripts run as the commands' user, so that no link gives more access."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hermes_sandbox.protocol.turns import in_turns
 Kind = Literal["file", "directory", "symlink", "other"]
 Run = Callable[[bytes, bytes], Awaitable[Ran]]
 PIECE: Final = 1 << 20
-"""Bytes of a file that travel in one request."""
+"""Bytes of a file in one request."""
 READ_AT_ONCE: Final = 256 << 20
-"""Bytes of a file that are read when a call names no length."""
+"""Maximum bytes that are read of a file if the caller passes no length."""
 _RUN: Final = 1000
-"""Entries of a directory that are sorted at once."""
+"""Directory entries that are sorted in one step."""
 _ERRNOS: Final = tuple(
     getattr(errno, name)
     for name in [
@@ -45,7 +45,7 @@ _ERRNOS: Final = tuple(
 )
 _BY_STATUS: Final = {101: errno.ENOENT, 102: errno.EISDIR, 103: errno.ENOTDIR, 104: errno.EACCES, 105: errno.EINVAL}
 _HEAD: Final = b"export LC_ALL=C; umask 022; f=%s\n"
-# A file is looked for before it is opened: a pipe would wait for a writer.
+# The type of the file is checked before it is opened, because opening a pipe would wait for a writer.
 _REGULAR: Final = b"""\
 if [ -d "$f" ]; then exit 102; fi
 if [ ! -e "$f" ]; then cat "$f"; exit 101; fi
@@ -53,7 +53,7 @@ if [ ! -e "$f" ]; then cat "$f"; exit 101; fi
 [ -r "$f" ] || exit 104
 """
 _STAT: Final = b"stat -L -c '%f %s %Y' -- \"$f\" || exit 1\n"
-# The names end with what no name contains.
+# Each name ends with a slash, which no name contains.
 _LIST: Final = b"""\
 if [ ! -d "$f" ]; then [ -e "$f" ] && exit 103; cat "$f"; exit 101; fi
 cd -- "$f" || exit 104
@@ -70,7 +70,7 @@ _REMOVE: Final = b"""\
 if [ ! -e "$f" ] && [ ! -L "$f" ]; then ls -d -- "$f"; exit 101; fi
 rm -rf -- "$f"
 """
-# A link is written through. The new content lies beside the file, so that it is moved within one file system.
+# A write follows a link. The new content is written beside the file, so that the move stays within one file system.
 _BESIDE: Final = b"""\
 if [ -L "$f" ]; then f=$(readlink -f -- "$f"; echo x); f=${f%%??}; fi
 t=${f%%/*}/.hermes-%s
@@ -95,11 +95,11 @@ if [ -e "$f" ]; then m=$(stat -L -c %a -- "$f") || exit 1; chmod "$m" "$t"; else
 
 
 class PlainFiles:
-    """Raw files by way of cat, dd, mkdir, mv, rm, stat and wc.
+    """File operations by cat, dd, mkdir, mv, rm, stat and wc.
 
     Args:
         run: Runs a script as the commands' user.
-        workspace: What relative paths begin in.
+        workspace: Directory for relative paths.
     """
 
     def __init__(self, run: Run, workspace: str) -> None:
@@ -107,7 +107,7 @@ class PlainFiles:
         self._workspace = workspace
 
     def place(self, path: str) -> str:
-        """Return the absolute path that a path means."""
+        """Return the absolute path for a path."""
         return posixpath.join(self._workspace, path)
 
     async def _do(self, path: str, text: bytes, stdin: bytes = b"") -> bytes:
@@ -115,7 +115,7 @@ class PlainFiles:
         if ran.code != 0:
             raise _error(ran, path)
         if ran.out.omitted:
-            raise BackendError(f"{path}: the answer of {ran.out.total} bytes is too long")
+            raise BackendError(f"{path}: the answer has {ran.out.total} bytes, which is too long")
         return ran.out.head + ran.out.tail
 
     async def read(self, path: str, offset: int, length: int | None) -> bytes:
@@ -135,10 +135,10 @@ class PlainFiles:
 
     async def _require_small(self, path: str, most: int) -> None:
         if (await self.stat(path)).size > most:
-            raise OSError(errno.EFBIG, "File too large; read a range of it", path)
+            raise OSError(errno.EFBIG, "File too large; read it in ranges with offset and length", path)
 
     async def write(self, path: str, data: bytes, mode: int | None) -> None:
-        """Replace a file's content, all at once."""
+        """Replace a file's content atomically."""
         beside = _BESIDE % secrets.token_hex(8).encode()
         try:
             await self._do(path, beside + _OPEN + _ADD, data[:PIECE])
@@ -151,14 +151,14 @@ class PlainFiles:
             raise
 
     async def stat(self, path: str) -> FileStat:
-        """Describe what a path points to."""
+        """Describe the file at a path."""
         found = (await self._do(path, _STAT)).split()
         return _describe(path, found)
 
     async def list_dir(self, path: str) -> list[FileStat]:
         """Describe the entries of a directory, sorted by name."""
         entries = await in_turns(_entry, _records(await self._do(path, _LIST)))
-        # Not all at once: who is root in there can have a shell of his own, with names in any order.
+        # In steps: root in the sandbox can replace its shell, which then sends names in any order.
         starts = range(0, len(entries), _RUN)
         runs = await in_turns(lambda at: sorted(entries[at : at + _RUN], key=_name), starts, at_once=1)
         return await in_turns(lambda entry: entry, heapq.merge(*runs, key=_name))
@@ -169,7 +169,7 @@ class PlainFiles:
 
 
 def _range(offset: int, count: int) -> bytes:
-    # dd skips by seeking, in whole blocks only.
+    # dd seeks only to whole blocks.
     blocks, rest = divmod(offset, PIECE)
     return b'dd if="$f" bs=%d skip=%d count=2 2>/dev/null | tail -c +%d | head -c %d\n' % (
         PIECE,
@@ -219,5 +219,5 @@ def _error(ran: Ran, path: str) -> Exception:
     if known is not None:
         return OSError(known, os.strerror(known), path)
     if "not found" in said:
-        return BackendError(f"{path}: a program is missing: {said}", hint="install it, or python3, in the image")
+        return BackendError(f"{path}: a program is missing: {said}", hint="install it or python3 in the image")
     return OSError(errno.EIO, said or f"exit code {ran.code}", path)

@@ -1,6 +1,6 @@
-# The shell that serves a sandbox without Python. It is trusted, speaks to the caller over its standard input and output,
-# and hands neither of them to a command: what a command prints goes through pipes of its own and is sent by length.
-# Only what every POSIX system has is used; under a fork bomb nothing can be forked, so that killing needs no program.
+# The shell that serves a sandbox without Python. It is trusted, and talks to the caller over its standard input and
+# output. Commands get neither of them: the output of a command goes through separate pipes and is sent with its length.
+# It uses only what each POSIX system has. It kills without a program, because in a fork bomb no process can be started.
 #
 # requests   hello NONCE NAME UID GID FOLDER BLOCKS PROCESSES | run NONCE ID TOKEN LIMIT SCRIPT INPUT, then that many
 #            bytes of each | kill NONCE ID | restart NONCE
@@ -15,7 +15,7 @@ runners=' '
 served=
 
 answer() { printf '%-255.255s\n' "$*"; }
-# Only one at a time writes to the caller: whoever has taken the line out of this pipe.
+# Only one process at a time writes to the caller: the one that has read the line from this pipe.
 turn() { read -r _ <&5; }
 pass() { echo >&5; }
 
@@ -25,7 +25,7 @@ leave() {
     exit 1
 }
 
-# Kill what is left of all commands. PID 1 reaches everybody else with one call.
+# Kill all remaining processes of all commands. PID 1 reaches all others with one call.
 forget() {
     if [ "$self" = 1 ]; then
         kill -9 -1 2>/dev/null
@@ -45,12 +45,12 @@ forget() {
     fi
 }
 
-# pull SIZE FILE HAVE: append what one read of the standard input brings to a file of HAVE bytes, and count it in
-# `pulled`. What dd says of it saves a process; not every dd says it.
+# pull SIZE FILE HAVE: append the data of one read of the standard input to a file of HAVE bytes, and set `pulled` to
+# their number. The number comes from the output of dd, which saves a process, unless this dd does not print it.
 pull() {
     wrote=
-    # Where nothing can be forked, a shell ends itself unless it is `command` that has failed; then nothing was read.
-    # It leaves the pipe of a `$(...)` open each time, so that dd speaks through one that is there.
+    # If no process can be forked, a shell exits unless the failure is that of `command`; in that case nothing was read.
+    # Each failed `$(...)` leaks its pipe, so dd writes to an existing pipe.
     while [ -z "$wrote" ]; do
         command eval '(exec dd bs="$1" count=1 2>&7 >>"$2"); wrote=$?'
     done
@@ -73,7 +73,7 @@ pull() {
     esac
 }
 
-# take COUNT FILE: exactly that many bytes of the input. A read of a pipe may bring fewer than were asked for.
+# take COUNT FILE: read exactly that many bytes of the input. A read of a pipe can return fewer bytes than requested.
 take() {
     got=0
     : >|"$2"
@@ -86,11 +86,12 @@ take() {
     done
 }
 
-# Whether what is in the files has the token that comes by the pipe: 3, else 0.
+# Exit with 3 if the files contain the token that comes by the pipe, else with 0.
 look='read -r token <&7; case $(cat "$@" 2>/dev/null) in *"$token"*) exit 3 ;; esac; exit 0'
 
-# collect PREFIX LIMIT TOKEN: keep the first and the last bytes of the standard input, count the others. Ends with the
-# input, or where the token stands that is put into the pipe when the command has ended but others hold the pipe.
+# collect PREFIX LIMIT TOKEN: keep the first and the last bytes of the standard input, and count the others. It ends
+# with the input, or at the token that is written to the pipe after the command, in case other processes keep the pipe
+# open.
 collect() {
     head=0 last=0 before=0 dropped=0 failed=0 new=a old=b
     : >|"$1.h"
@@ -110,13 +111,13 @@ collect() {
         if [ "$file" = h ]; then head=$((head + pulled)); else last=$((last + pulled)); fi
         if [ -e "$1.end" ]; then
             held=
-            # By a shell of its own: where one cannot fork, its copy would go on here. It is told the token in a pipe,
-            # as anybody can see an argument.
+            # A separate shell does this: if a subshell could not fork, it would continue here. It gets the token by a
+            # pipe, because other processes can see an argument.
             until [ "$held" = 0 ] || [ "$held" = 3 ]; do
                 command eval '(echo "$3" >&7; exec "$sh" -c "$look" sh "$1.h" "$1.$old" "$1.$new"); held=$?'
             done
             if [ "$held" = 3 ]; then
-                # Those who hold the pipe may go on writing.
+                # Processes that keep the pipe open can continue to write.
                 exec 4<&0
                 command eval 'cat <&4 >/dev/null 2>&1 &'
                 break
@@ -131,7 +132,7 @@ collect() {
     echo "$head $before $last $dropped $failed $old $new" >|"$1.s"
 }
 
-# launch SCRIPT: become the command. What limits its processes is no limit of this shell's own.
+# launch SCRIPT: become the command. The process limit is set here, so that it does not apply to the serving shell.
 launch() {
     HERMES_SANDBOX=$name.$id.
     export HERMES_SANDBOX
@@ -143,7 +144,7 @@ launch() {
     esac
 }
 
-# serve: run $id and send what it printed.
+# serve: run $id and send its output.
 serve() {
     collect "$p.o" "$limit" "$token" <"$p.out" >/dev/null &
     first=$!
@@ -156,7 +157,7 @@ serve() {
     code=$?
     : >|"$p.o.end"
     : >|"$p.e.end"
-    # Opened both ways: that waits for nobody, also when the reader has gone.
+    # Opened for reading and writing, which does not block, even if the reader has ended.
     printf '\n%s\n' "$token" 1<>"$p.out"
     printf '\n%s\n' "$token" 1<>"$p.err"
     wait "$first"
@@ -167,7 +168,7 @@ serve() {
     read -r h b l dropped failed old new <"$p.e.s"
     files="$files $p.e.h $p.e.$old $p.e.$new"
     turn
-    # The line and what follows it come from one process, so that neither comes without the other.
+    # One process sends the line and the bytes after it, so that neither is sent without the other.
     sent=2
     while [ "$sent" = 2 ]; do
         command eval '(answer "$nonce done $code $sizes $failed $h $b $l $dropped"; exec cat $files)'
@@ -178,7 +179,7 @@ serve() {
     rm -f $files
 }
 
-# fields FILE: a process's state, parent, group, session and start; its name may hold anything.
+# fields FILE: read a process's state, parent, group, session and start time. Its name can contain any characters.
 fields() {
     line=
     while IFS= read -r piece; do line="$line $piece"; done 2>/dev/null <"$1"
@@ -189,9 +190,9 @@ fields() {
     start=$1
 }
 
-# hunt LEADER START: find what a command has started, as far as it is there. In a place of its own everything that has
-# lost its parent since the start is the command's; elsewhere the mark in its variables tells. Nothing is forked in the
-# first case: there may be no room for it.
+# hunt LEADER START: find the existing processes that a command has started. If this shell is PID 1, each process that
+# has lost its parent since the start belongs to the command; elsewhere the marker in its environment decides. The first
+# case forks no process, because the process limit can be reached.
 hunt() {
     prey=
     kin=" $1 "
@@ -224,7 +225,7 @@ hunt() {
             case $marked in *" $pid "*) found=1 ;; esac
             if [ "$sid" = "$1" ] || [ "$group" = "$1" ]; then found=1; fi
             if [ "$self" = 1 ] && [ "$parent" -le 1 ]; then
-                # The clock of starts is coarse: within one tick of it, what was there before tells.
+                # Start times are coarse: within the same tick, the list of earlier processes decides.
                 if [ "$start" -gt "$2" ]; then found=1; fi
                 case $there in *" /proc/$pid "*) ;; *) [ "$start" -lt "$2" ] || found=1 ;; esac
             fi
@@ -253,7 +254,7 @@ slay() {
     done
 }
 
-# Forget the numbers of what has ended: they may be given to others.
+# Forget the pids of processes that have ended, because other processes can get them.
 prune() {
     runners=' ' kept=
     for pair in $served; do
@@ -266,7 +267,7 @@ prune() {
     served=$kept
 }
 
-# Find how to become the commands' user.
+# Find out how to become the commands' user.
 become() {
     as=none
     [ "$uid" != - ] && [ "$uid" != "$(id -u)" ] || return 0
@@ -284,17 +285,18 @@ become() {
     return 1
 }
 
-# as_user TEXT: have the commands' user run it, in this shell's place.
+# as_user TEXT: replace this shell by one of the commands' user that runs the text.
 as_user() {
     if [ "$as" = su ]; then exec su -s "$sh" -c "$1" "$user"; fi
     exec setpriv --reuid="$uid" --regid="$gid" --clear-groups "$sh" -c "$1"
 }
 
-# fits COUNT: tell whether the commands' user can run a program that may have no more processes beside it.
+# fits COUNT: succeed if the commands' user can run a program with this process limit.
 fits() { (ulimit "$which" "$1" && as_user :) 2>/dev/null; }
 
-# ask: count the processes of the commands' user in `had`; fails where no limit holds for that user. The kernel is asked,
-# since those of other places are not seen here, by one more process of that user and by limits that are too low for it.
+# ask: set `had` to the number of processes of the commands' user; fail if no limit applies to that user. Processes in
+# other sandboxes are not visible here, so the kernel is asked: with one more process of that user running, this finds
+# the lowest limit with which another one can run.
 ask() {
     mkfifo "$d/in" "$d/up" || return 1
     (as_user 'echo; read _' 2>/dev/null) <"$d/in" >"$d/up" &
@@ -315,7 +317,7 @@ ask() {
     [ "$held" != 0 ] && [ "$high" -le 4194304 ]
 }
 
-# look: count the processes of this shell's own user in `had`; fails where no limit holds for that user.
+# look: set `had` to the number of processes of this shell's own user; fail if no limit applies to that user.
 look() {
     me=$(id -u)
     had=0
@@ -332,8 +334,8 @@ look() {
     [ "$me" != 0 ]
 }
 
-# Find what keeps the commands from starting processes without end: each of them begins with `most`, which is for all of
-# their user's. dash and the busyboxes of some years have another letter for it than all others.
+# Find the process limit: each command starts with the limit `most`, which counts all processes of its user. dash and
+# some versions of busybox use another letter for it than all other shells.
 settle() {
     bound=- which=-p
     [ "$most" != - ] || return 0
@@ -350,7 +352,7 @@ settle() {
 prepare() {
     for base in "$folder" /run /tmp; do
         d=$base/.hermes-$name
-        # What was there before a restart may not be gone: it is another user's.
+        # The directory from before a restart can still exist, because it can belong to another user.
         while [ -e "$d" ]; do d=$d+; done
         [ -d "$base" ] && mkdir -m 711 "$d" 2>/dev/null && mkfifo "$d/turn" "$d/said" && break
         d=
@@ -365,7 +367,7 @@ read -r op nonce name uid gid folder blocks most || exit 1
 sh=$(command -v sh)
 case $sh in
 /*) ;;
-*) for sh in /usr/bin/sh /bin/sh; do [ ! -x "$sh" ] || break; done ;; # a busybox names its own programs bare
+*) for sh in /usr/bin/sh /bin/sh; do [ ! -x "$sh" ] || break; done ;; # busybox prints its own programs without a path
 esac
 session=$(command -v setsid)
 ulimit -c 0 2>/dev/null
@@ -399,7 +401,7 @@ while read -r op nonce id token limit script input; do
         eval "leader_$id=$leader began_$id=$start there_$id=\$there"
         ;;
     kill)
-        # Nothing is sent meanwhile: there may be no room for the process that sends it.
+        # No output is sent meanwhile: the process limit can prevent the process that sends it.
         turn
         slay "$id"
         answer "$nonce killed$prey"

@@ -1,4 +1,4 @@
-"""The shell text that wraps a command: state before it, state after it, whatever it does to its shell."""
+"""The shell text around a command. It restores the state before the command, and saves it however the command ends."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from typing import Final
 _WHOLE: Final = b"# all of it"
 _PREFIX: Final = b"_hermes_"
 _PLACE: Final = re.compile(rb"@([a-z]+)")
-_LOST: Final = (
-    b"hermes: what is left of this session keeps its shell from going on; variables are missing, and its directory"
-)
+_LOST: Final = b"hermes: the state of this session stops its shell; its variables and its directory are lost"
 
 
 def quote(text: bytes) -> bytes:
-    """Return text as one word of the shell."""
+    """Return text as one shell word."""
     return b"'" + text.replace(b"'", b"'\\''") + b"'"
 
 
 def encode(text: str) -> bytes:
-    """Return text as the bytes a process gets."""
+    """Return text as the bytes that a process gets."""
     return text.encode(errors="surrogateescape")
 
 
 def first_state(variables: Mapping[str, str], directory: str) -> bytes:
-    """Return the state that a session begins with, as text of the shell."""
+    """Return the first state of a session, as shell text."""
     lines = [b"export %s=%s" % (name.encode(), quote(encode(value))) for name, value in variables.items()]
     return b"\n".join([*lines, b"export %sdir=%s" % (_PREFIX, quote(encode(directory))), _WHOLE, b""])
 
 
-# What is left of an earlier command's state may be half of it, where that was killed in the middle. It may also end the
-# shell that reads it, as a variable that nobody may set does: then the script begins again, with the session's first.
+# The saved state can be incomplete, if its command was killed while saving. It can also end the shell that reads it,
+# for example by setting a read-only variable: then the script starts again, with the session's first state.
 _RESTORE: Final = b"""\
 _hermes_mark=$HERMES_SANDBOX _hermes_path=$PATH
 for _hermes_file in @new @state; do
@@ -61,7 +59,8 @@ unset _hermes_dir
 _hermes_home=$PWD
 """
 
-# Only what a function or an alias cannot replace: special commands come before functions, a backslash before aliases.
+# It uses only commands that neither functions nor aliases can replace: special built-ins take precedence over
+# functions, and a backslash disables aliases.
 _SAVE: Final = b"""\
 { \\set +aefnux; } 2>/dev/null
 \\trap - EXIT
@@ -74,7 +73,7 @@ IFS=' '
 \\export _hermes_dir
 { \\export -p && \\echo '@whole'; } >|@new"""
 
-# The command substitution drops trailing newlines; `x` keeps the directory's, and one is pwd's own.
+# The command substitution drops trailing newlines. `x` protects those in the directory's name; one is pwd's own.
 _HERE: Final = b"_hermes_dir=$(\\pwd 2>/dev/null && \\echo x)\n_hermes_dir=${_hermes_dir%??}"
 _AWAY: Final = b"_hermes_dir=$_hermes_home"
 
@@ -89,16 +88,16 @@ def session_script(
     variables: Mapping[str, str],
     merge_stderr: bool,
 ) -> bytes:
-    """Return a script that runs a command with the session's state and saves that when the command ends.
+    """Return a script that runs a command with the session's state, and saves the state when the command ends.
 
     Args:
-        command: What to run.
-        folder: Where the state is kept.
-        workspace: Where the command runs when the session's directory has gone.
-        first: The state that the session began with.
-        cwd: An absolute directory for this command alone.
-        variables: Variables for this command alone.
-        merge_stderr: Whether its standard error is the pipe of its standard output.
+        command: Shell text to run.
+        folder: Directory of the saved state.
+        workspace: Directory for the command if the session's directory no longer exists.
+        first: The first state of the session.
+        cwd: Absolute directory for this command only.
+        variables: Environment variables for this command only.
+        merge_stderr: Whether standard error goes to the pipe of standard output.
     """
     save = _fill(
         _SAVE,
@@ -126,7 +125,7 @@ def _fill(text: bytes, *, folder: str, **values: bytes) -> bytes:
         **values,
     }
     parts = _PLACE.split(text)
-    # What is filled in may look like a place itself.
+    # An inserted value can look like a placeholder, so the text is split first.
     parts[1::2] = [places[name.decode()] for name in parts[1::2]]
     return b"".join(parts)
 

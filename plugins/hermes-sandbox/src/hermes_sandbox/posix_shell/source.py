@@ -1,4 +1,4 @@
-"""The shell program of sandboxes without Python, and the arguments that start a shell which waits for it."""
+"""The shell program for sandboxes without Python, and the arguments that start a shell which waits for it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from importlib import resources
 from typing import Final
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Read by one byte at a time, so that nothing of what follows the program is taken with it.
+# `read` takes one byte at a time, so that it consumes nothing after the program.
 _LOADER: Final = 'IFS= read -r text; eval "$(printf %b "$text")"'
 
 
 def shell_command(prepare: str = "", *, shell: str = "sh") -> tuple[str, ...]:
-    """Return the arguments that make any POSIX shell wait, on its standard input, for what serves a sandbox.
+    """Return the arguments that make any POSIX shell wait on its standard input for the program that serves a sandbox.
 
     Args:
         prepare: Shell text that runs first, once.
@@ -24,6 +24,6 @@ def shell_command(prepare: str = "", *, shell: str = "sh") -> tuple[str, ...]:
 
 @cache
 def shell_message() -> bytes:
-    """Return what has to be written first to such a shell: the program, as one line."""
+    """Return the first message to such a shell: the program, as one line."""
     text = (resources.files("hermes_sandbox.posix_shell") / "program.sh").read_bytes()
     return text.replace(b"\\", b"\\0134").replace(b"\n", b"\\0012") + b"\n"

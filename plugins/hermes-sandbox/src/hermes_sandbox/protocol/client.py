@@ -134,7 +134,7 @@ class AgentClient:
         """
         client = cls(stream, patience=max(patience, timeout))
         try:
-            # Inside the `try`: when this is cancelled, nobody else closes the stream yet.
+            # Inside the `try`: when this is cancelled, no other code closes the stream yet.
             stream.writer.write(await asyncio.to_thread(agent_message))
             # A separate deadline: a cancelled request would wait for a confirmation from an agent that gives none.
             answer, _ = await client.request({"op": "hello", **hello}, deadline=timeout)

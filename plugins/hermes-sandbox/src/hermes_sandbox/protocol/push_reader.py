@@ -30,7 +30,7 @@ class CallbackReader:
         self._transport: asyncio.ReadTransport | None = None
 
     def set_transport(self, transport: asyncio.ReadTransport) -> None:
-        """Set the transport to pause when nobody takes the bytes."""
+        """Set the transport to pause while no reader takes the bytes."""
         self._transport = transport
 
     async def readexactly(self, n: int, /) -> bytes:

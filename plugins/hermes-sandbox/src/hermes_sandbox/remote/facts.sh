@@ -1,5 +1,5 @@
-# Asked once; POSIX sh, since nothing else is known to be there. Arguments: root, bash, python ("": look).
-# One "name=value" per line, after a line that nobody prints by accident.
+# Runs once, in POSIX sh, because no other program is certain to exist. Arguments: root, bash, python ("": search).
+# One "name=value" per line, after a line that no login script prints by accident.
 LC_ALL=C; export LC_ALL
 PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH"; export PATH
 root=$1 bash=$2 python=$3

@@ -1,4 +1,4 @@
-"""What others still write when the shell of a command has gone: who is waited for, for how long, and who is not."""
+"""Output that processes still write after the shell of a command has ended: whether and how long the answer waits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sandbox_support import sandbox as open_one
 
 from hermes_testing.watching import TooSoon, eventually, with_more_time
 
-# It works for as long as the machine has time for in 0.06 s: three times what is waited for in any case, but less of
-# the processor than what filters may use.
+# It works for 0.06 s by the clock, three times as long as any output is waited for. It uses less processor time than
+# filters are allowed to.
 SLOW = "end=$((${EPOCHREALTIME/./} + 60000)); while ((${EPOCHREALTIME/./} < end)); do :; done"
 FILTERS = ["cat", "cat; echo end", "tr a a | sort | cat", f"{SLOW}; cat"]
 sessions = pytest.mark.parametrize("session", ["robust", "live"])
@@ -21,7 +21,7 @@ sessions = pytest.mark.parametrize("session", ["robust", "live"])
 @sessions
 @pytest.mark.parametrize("following", FILTERS)
 async def test_output_is_waited_for_as_long_as_what_passes_it_on_works(set_constants, session, following):
-    """It was given 20 ms, which a busy machine needs to start it. Here it is given none, so only its work counts."""
+    """It used to have 20 ms, which a busy machine needs to start it. Here it has none, so only its work counts."""
     set_constants("commands.late_output", LATE_OUTPUT=0.0)
     async with open_one(session=session) as sandbox:
         for _ in range(5):
@@ -60,7 +60,7 @@ async def test_what_has_nothing_to_pass_on_does_not_hold_the_answer(set_constant
 @pytest.mark.parametrize("endless", ["yes | cat &", "yes &", "while :; do :; done | cat &"])
 @pytest.mark.parametrize("unbounded", ["_FILTERS_LONGEST", "_FILTERS_BUDGET"])
 async def test_what_works_without_end_does_not_hold_the_answer(set_constants, session, endless, unbounded):
-    """It is bounded by time and by what it uses of the processor, of which a busy machine gives it little."""
+    """The wait is limited by time and by processor time, of which a busy machine gives it little."""
     set_constants("commands.late_output", **{unbounded: 600.0})
     async with open_one(session=session) as sandbox, asyncio.timeout(60):
         result = await sandbox.exec(f"echo started; {endless}")
@@ -74,11 +74,11 @@ async def test_a_command_whose_shell_has_gone_is_answered_when_its_time_is_over(
 
         async def attempt(limit):
             gone = Path(sandbox.workspace, f"gone-{limit:g}")
-            # Signals reach the shell until the agent has collected it: from then on it knows the exit code.
+            # Signals reach the shell until the agent has reaped it. From then on the agent knows the exit code.
             waiter = f"(while kill -0 $$ 2>/dev/null; do sleep 0.01; done; touch {gone}; exec sleep 300) &"
             asked = time.time()
             result = await sandbox.exec(f"{waiter} echo x; exit 3", timeout=limit)
-            # Files are dated a little early, by the last tick of the kernel's clock.
+            # Files get slightly early times, of the last tick of the kernel's clock.
             in_time = gone.exists() and gone.stat().st_mtime < asked + limit - 0.02
             TooSoon.unless(in_time, "the shell had not gone")
             return result

@@ -1,4 +1,4 @@
-"""The pipes that the commands of a live session share: they are one command's at a time, whatever happens to them."""
+"""The pipes that the commands of a live session share always belong to one command at a time."""
 
 from __future__ import annotations
 

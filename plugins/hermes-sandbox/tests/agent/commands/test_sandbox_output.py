@@ -1,4 +1,4 @@
-"""What is kept of a command's output."""
+"""The part of a command's output that is kept."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def test_streams_are_apart_and_one_after_the_other_and_binary_safe(level):
 
 
 async def test_more_than_a_pipe_holds_is_read_while_the_command_runs():
-    """predecessor 2.5 #1: more than 64 KB of output deadlocked until the timeout."""
+    """hermes-agent's defect 2.5 #1: more than 64 KB of output deadlocked until the timeout."""
     async with open_one() as sandbox:
         result = await sandbox.exec("head -c 100000 /dev/zero | tr '\\0' x; head -c 100000 /dev/zero >&2", timeout=120)
     assert (len(result.stdout), len(result.stderr), result.exit_code) == (100_000, 100_000, 0)
 
 
 async def test_head_and_tail_are_kept_with_the_exact_number_of_missing_bytes():
-    """predecessor 2.3 #14: one version lost the tail of long output, another its head."""
+    """hermes-agent's defect 2.3 #14: one version lost the tail of long output, another its head."""
     async with open_one(output_limit=1000) as sandbox:
         result = await sandbox.exec("echo first; seq 100000; echo last")
     total = len("first\n") + sum(len(f"{n}\n") for n in range(1, 100_001)) + len("last\n")
@@ -56,12 +56,12 @@ async def test_output_at_exactly_the_limit_is_not_truncated():
 
 
 async def test_two_hundred_megabytes_cost_no_memory():
-    """predecessor 2.3 #13 and 2.5 #12: 200 MB of output took 621 MB of memory."""
+    """hermes-agent's defect 2.3 #13 and 2.5 #12: 200 MB of output took 621 MB of memory."""
     async with open_one() as sandbox:
         await sandbox.exec("seq 200000")
         agent = min(processes_of(sandbox.id))
         before = resident(agent)
-        # Of the caller, Python's objects: its process may grow for whatever else runs in it.
+        # In the caller, only Python's objects are counted: its process can grow because of other code in it.
         result, held = await most_held(sandbox.exec("head -c 209715200 /dev/zero", timeout=200))
         after = resident(agent)
     assert result.omitted_bytes == 209_715_200 - 2 * 65536

@@ -1,4 +1,4 @@
-"""What a command does to its shell costs the commands after it nothing unsaid: each runs, or the session says why not.
+"""Whatever a command does to its shell, each later command runs, or the session says why not.
 
 A command that did not start must not be reported as an exit code, and must not take its whole timeout.
 """
@@ -11,7 +11,7 @@ from sandbox_support import sandbox as open_one
 from hermes_testing.watching import exists
 
 LONG = 600.0
-"""Seconds that no command here needs, on whatever machine: to be reported as timed out is a failure."""
+"""Seconds that no command here needs on any machine. A report of a timeout is a failure."""
 
 INTERNAL = [f"_hermes_{name}" for name in ["b", "c", "n", "o", "r", "s", "saved", "mark", "dir", "home", "save"]]
 OF_SHELL = ["PROMPT_COMMAND", "PS0", "PS4", "IFS", "PATH", "RANDOM", "LINENO", "SECONDS", "REPLY", "MAPFILE", "_"]
@@ -52,7 +52,7 @@ HARMLESS = [
     "stty -a",
     "ulimit -c 0",
 ]
-"""What costs a session nothing at all."""
+"""Commands after which a session has lost nothing."""
 
 DAMAGING = [
     "set -r",
@@ -119,11 +119,11 @@ DAMAGING = [
     "hash -p /bin/false true; hash -p /bin/false builtin; set -- a b c; set +Bh",
     "(while kill -0 $$; do kill -STOP $$; kill -CONT $$; done) >/dev/null 2>&1 & kill $!; wait",
 ]
-"""What a session may say that it has lost something for."""
+"""Commands after which a session is allowed to report a loss."""
 
 
 OFTEN = ["PROMPT_COMMAND=date", "unset PROMPT_COMMAND", "readonly PROMPT_COMMAND _hermes_c _hermes_n", "set -ux"]
-"""What commands are likelier to do."""
+"""Changes that commands make more often."""
 BREAKING = [
     "set -r",
     'builtin() { command builtin "$@"; return 1; }',
@@ -140,7 +140,7 @@ async def sandbox(request):
 
 
 async def prove(sandbox, name):
-    """Run a command that leaves a trace if it runs, once; return its result when it has run or the session told."""
+    """Run a command that creates a file if it runs. Check that it ran once or that the session reported why not."""
     text = f"[[ ! -e {name} ]] && : >{name} && echo {name}; (exit 3)"
     result = await sandbox.exec(text, timeout=LONG)
     assert not result.timed_out
@@ -156,7 +156,7 @@ async def require_recovery(sandbox, damage):
     await sandbox.exec(damage, timeout=LONG)
     for name in ["first", "second"]:
         await prove(sandbox, f"{place}/{name}")
-    # Whatever it was, the session has recovered by now.
+    # By now the session has recovered from any damage.
     assert await exists(sandbox, "second")
 
 

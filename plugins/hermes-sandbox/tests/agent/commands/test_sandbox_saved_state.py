@@ -1,4 +1,4 @@
-"""What is saved of a session may hold secrets: it goes with its sandbox, and nothing of it stays in /tmp."""
+"""The saved state of a session can contain secrets. It is removed with its sandbox, and nothing of it stays in /tmp."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ WAYS = [
 
 
 def files_with(secret: str) -> list[str]:
-    """Return the files in folders of agents in /tmp that hold a text; by it, because others make such folders too."""
+    """Return the files with a text in the agents' folders in /tmp. Others create such folders too."""
     found, text = [], secret.encode()
-    # Where an agent that is told no place puts what it saves, whatever TMPDIR says.
+    # An agent without a given folder saves its state here, whatever TMPDIR is.
     for folder in Path("/tmp").glob("hermes-*"):
-        with contextlib.suppress(OSError):  # those of others go at any time
+        with contextlib.suppress(OSError):  # the folders of others can vanish at any time
             found += [str(path) for path in folder.iterdir() if path.is_file() and text in path.read_bytes()]
     return found
 
 
 def kill_agent(sandbox, level: str) -> None:
-    """Kill the agent as the kernel does when memory runs out; the one of bubblewrap knows no number of outside."""
+    """Kill the agent as the kernel does when memory runs out. In bubblewrap, the agent does not know its outer pid."""
     pid = agent_of(sandbox.id) if level == "bwrap" else sandbox.slot.client.greeting["pid"]
     os.kill(pid, signal.SIGKILL)
 
@@ -51,14 +51,14 @@ def kill_agent(sandbox, level: str) -> None:
 async def test_what_is_saved_of_a_session_goes_with_its_sandbox(level, slots, session, ending):
     require(level)
     spec, secret = SandboxSpec(isolation=level, session=session), uuid.uuid4().hex
-    # Fails when it is left with anything but leases in its folder.
+    # On exit, this fails if its folder contains anything but leases.
     async with backend(slots_per_agent=slots) as made:
         sandbox = await made.open(spec)
         await sandbox.exec(f"export SECRET={secret}")
         await sandbox.renew()
         assert files_with(secret) == []
         assert (await sandbox.exec(f"echo ${{SECRET-gone}}; export SECRET={secret}")).output == "gone\n"
-        # A live session has its last command in a file, and not what it knows.
+        # A live session has only its last command in a file, not its state.
         assert (await sandbox.exec(f"echo $SECRET; : {secret}")).output == f"{secret}\n"
         if ending != "closed":
             kill_agent(sandbox, level)
@@ -84,14 +84,14 @@ async def agent():
 
 @pytest.fixture
 def place():
-    # Not tmp_path: its parents are closed to the users of slots.
+    # Not tmp_path, because the users of slots cannot enter its parents.
     with tempfile.TemporaryDirectory(prefix="hermes-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
 async def run(slot, command: str) -> bytes:
-    """Run a command and return what it has written."""
+    """Run a command and return its output."""
     text = command.encode()
     header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 120, "limit": 9999}
     return (await slot.request({**header, "cwd": None, "env": {}, "merge_stderr": True}, text))[1]
@@ -112,7 +112,7 @@ async def run(slot, command: str) -> bytes:
     ],
 )
 async def test_what_is_in_the_way_of_the_saved_state_costs_nothing(place, session, damage):
-    # Root could use what is shut.
+    # Permissions do not stop root.
     user = {"uid": UID + 1, "gid": UID + 1} if os.geteuid() == 0 else {}
     states = place / "states"
     states.mkdir()
@@ -132,7 +132,7 @@ async def test_what_is_in_the_way_of_the_saved_state_costs_nothing(place, sessio
 async def test_what_a_command_puts_beside_the_saved_state_goes_too(place, own_user):
     if own_user and os.geteuid() != 0:
         pytest.skip("slots have users of their own only under root")
-    # Shut and nested: an `unlink` of each entry does not delete it.
+    # Write-protected and nested, so that an `unlink` of each entry does not delete it.
     fill = "mkdir -p {0}/000/more; touch {0}/000/more/file; chmod 500 {0}/000/more"
     user = {"uid": UID + 1, "gid": UID + 1} if own_user else {}
     states = place / "states"
@@ -160,7 +160,7 @@ folder=$(tr '\\0' '\\n' </proc/$$/cmdline | grep -o -m 1 '/tmp/hermes-[0-9a-f]*'
 
 @pytest.mark.parametrize("own_user", [False, True])
 async def test_what_a_slot_s_processes_save_until_they_are_killed_goes_too(place, own_user):
-    """They have a moment between the order to end the slot, which deletes what is there, and their own end."""
+    """They can write between the request to end the slot, which deletes existing files, and their own end."""
     if own_user and os.geteuid() != 0:
         pytest.skip("slots have users of their own only under root")
     user = {"uid": UID + 1, "gid": UID + 1} if own_user else {}

@@ -1,4 +1,4 @@
-"""The robust session: what survives from command to command, and what a command is given."""
+"""The robust session: which state survives from command to command, and what a command inherits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_directory_exports_functions_aliases_options_and_umask_survive(san
     ],
 )
 async def test_a_session_survives_any_end_of_a_command(plain, command, exit_code):
-    """predecessor 2.3 #16: a comment, heredoc or open quote swallowed the marker and destroyed the session."""
+    """hermes-agent's defect 2.3 #16: a comment, heredoc or open quote swallowed the marker and broke the session."""
     await plain.exec("export KEPT=1; cd /usr")
     result = await plain.exec(command, timeout=60)
     assert (result.exit_code, result.timed_out) == (exit_code, False)
@@ -112,7 +112,7 @@ async def test_exported_functions_reach_child_shells(plain):
 
 
 async def test_cwd_and_env_hold_for_one_call_only(sandbox):
-    """A call's own variables and directory are restored afterwards, also when the command changes them."""
+    """The variables and directory of a call are undone after it, even if the command changes them."""
     await sandbox.exec("export X=session; cd /usr; cd /usr/bin")
     given_call = await out(sandbox, "echo $X $NEW $PWD; X=changed; cd /", cwd="/tmp", env={"X": "a 'b'", "NEW": "$n"})
     assert given_call == "a 'b' $n /tmp\n"
@@ -144,8 +144,8 @@ async def test_the_spec_s_directory_and_variables_are_the_first_command_s():
 
 
 async def test_nothing_of_the_caller_s_environment_is_visible(sandbox, monkeypatch):
-    """predecessor 2.4 #11: the child got os.environ with every API key."""
-    # Opened before the fixture's sandbox would be of no use: the agent's own environment is checked as well.
+    """hermes-agent's defect 2.4 #11: the child got os.environ with every API key."""
+    # The sandbox is renewed, because the environment of its agent is checked too.
     monkeypatch.setenv("SECRET_API_KEY", "hunter2")
     await sandbox.renew()
     answer = await out(sandbox, "env; cat /proc/*/environ /proc/$PPID/environ 2>/dev/null | tr '\\0' '\\n'; set")
@@ -160,7 +160,7 @@ async def test_prompts_and_pagers_do_not_wait(plain):
 
 
 async def test_a_command_of_a_megabyte_runs(sandbox):
-    """Command text is never in argv, which ends at 128 KB."""
+    """Command text is never in argv, where an argument has at most 128 KB."""
     result = await sandbox.exec(f": '{'x' * (1 << 20)}'; echo done")
     assert result.stdout == b"done\n"
 
@@ -215,7 +215,7 @@ async def test_no_descriptor_but_the_standard_ones_is_inherited(plain):
 
 
 async def test_state_kept_between_commands_is_not_readable_for_others(plain):
-    """predecessor 2.5 #9: the snapshot with all exports lay world-readable in /tmp."""
+    """hermes-agent's defect 2.5 #9: the snapshot with all exports lay world-readable in /tmp."""
     await plain.exec("export PASSWORD=hidden")
     folder = plain.workspace.removesuffix("workspace")
     found = await out(plain, f"stat -c '%a' {folder} {folder}state-* {folder}state-*/state")
@@ -289,14 +289,14 @@ async def test_an_idle_sandbox_ends_and_its_calls_say_why(tmp_path):
 
 
 async def test_children_have_signals_that_work(plain):
-    """The agent ignores what could end it; what it starts must not inherit that."""
+    """The agent ignores signals that could end it. The processes that it starts must not inherit that."""
     blocked, ignored = (await out(plain, "grep -hE 'Sig(Ign|Blk)' /proc/self/status | cut -f2")).split()
     assert int(blocked, 16) & 0x7FFFFFFF == 0
-    assert int(ignored, 16) & 0x7FFFFFFF == 0  # above are two that the C library keeps for itself
+    assert int(ignored, 16) & 0x7FFFFFFF == 0  # above are two that the C library reserves
 
 
 async def test_commands_are_killed_for_memory_before_the_agent(sandbox):
-    # From the first moment: what the shell starts at once has it from the shell.
+    # From the start: processes that the shell starts at once inherit it from the shell.
     found = [await out(sandbox, "/bin/cat /proc/self/oom_score_adj") for _ in range(50)]
     assert set(found) == {"500\n"}
     assert int(Path(f"/proc/{agent_of(sandbox.id)}/oom_score_adj").read_text(encoding="ascii")) < 500

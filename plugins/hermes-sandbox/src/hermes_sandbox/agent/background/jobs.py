@@ -17,7 +17,7 @@ from hermes_sandbox.agent.commands.session import NO_PROCESS
 from hermes_sandbox.agent.processes import Process, read_process
 
 KEPT_OUTPUT = 1 << 20
-_NOT_RUN = b"hermes: this was not run: what is left of the session ends bash before it\n"
+_NOT_RUN = b"hermes: this was not run: the state of the session ends bash before it\n"
 _READ_SIZE = 1 << 16
 _READS_AT_ONCE = 16
 """Pieces after which draining pauses: a child that writes without end must not hold the loop."""

@@ -1,1 +1,1 @@
-"""Commands of a session: the bash around them, their pipes, their order."""
+"""Runs the commands of a session: the bash around them, their pipes and their order."""

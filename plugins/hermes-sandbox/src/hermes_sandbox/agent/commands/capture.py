@@ -1,4 +1,4 @@
-"""What is kept of a command's output while it is read: the head and the tail, in constant memory."""
+"""Keeps the head and the tail of a command's output, in constant memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Ring:
         self._tail = bytearray()
 
     def add(self, data: bytes | memoryview) -> None:
-        """Take the next bytes of the stream."""
+        """Add the next bytes of the stream."""
         self.total += len(data)
         room = self.limit - len(self._head)
         if room > 0:
@@ -21,11 +21,11 @@ class Ring:
             data = data[room:]
         self._tail += data[-self.limit :] if self.limit else b""
         if len(self._tail) > 2 * self.limit:
-            # Cutting only when twice the limit is reached keeps the cost per byte constant.
+            # The tail is cut only at twice the limit, which keeps the cost per byte constant.
             del self._tail[: -self.limit]
 
     def parts(self) -> tuple[bytes, bytes]:
-        """Return head and tail; what lies between them is `total` less their lengths."""
+        """Return head and tail. The number of bytes between them is `total` minus their lengths."""
         start = max(0, len(self._tail) - self.limit)
         return bytes(self._head), bytes(self._tail[start:])
 
@@ -37,8 +37,8 @@ class Capture:
         self._rings = [Ring(limit) for _ in range(1 if merge_stderr else 2)]
 
     def add(self, stream: int, data: bytes | memoryview) -> None:
-        """Take bytes of stdout (0) or stderr (1)."""
-        self._rings[-stream].add(data)  # the last one is that of stderr, alone or not
+        """Add bytes of stdout (0) or stderr (1)."""
+        self._rings[-stream].add(data)  # -1 is the last ring, which is stderr's even if it is the only one
 
     def report(self) -> tuple[list[list[int]], bytes]:
         """Return `[head, tail, total]` lengths of each stream, and the bytes of all in that order."""

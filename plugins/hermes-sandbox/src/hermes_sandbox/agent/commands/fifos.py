@@ -1,4 +1,4 @@
-"""Pipes with names, which a shell that has been running for long can open: once for each command."""
+"""Named pipes, which the running shell of a live session opens for each command."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hermes_sandbox.agent.commands.outputs import Outputs
 
 _PIECE = 1 << 16
 _PIECES = 18
-"""Pieces read before others get a turn: more than a pipe holds, whatever size its writers have given it."""
+"""Pieces that are read before other events are handled: more than a pipe can hold, even if a writer enlarged it."""
 _SOON = 0.002
-"""Seconds after which a command's pipes are watched; one that is over by then costs no more than two reads."""
+"""Seconds after which a command's pipes are watched. A command that ends earlier costs only two reads."""
 
 
 class NamedPipes:
-    """The two pipes of a session's commands; made anew when something still writes to them, or their names are gone."""
+    """The two pipes of a session's commands. They are replaced if a process still writes to them or a name is gone."""
 
     def __init__(self, slot: Any, folder: str) -> None:
         self._slot = slot
@@ -43,12 +43,12 @@ class NamedPipes:
             raise OSError("a pipe was replaced by something else")
 
     def redirections(self, *, merge_stderr: bool) -> str:
-        """Return bash text that leads a command's output here, to the first of them alone if merged."""
+        """Return the bash redirections of a command's output to these pipes, or to the first alone if merged."""
         out, err = (shlex.quote(name) for name in self._names)
         return f" >{out} 2>&1" if merge_stderr else f" >{out} 2>{err}"
 
     def intact(self) -> bool:
-        """Tell whether the names still lead to them; a command can delete or shut whatever is its user's."""
+        """Return whether the names still lead to the pipes. A command can delete or change files of its own user."""
         try:
             with self._slot.acting():
                 found = [os.lstat(name) for name in self._names]
@@ -57,14 +57,14 @@ class NamedPipes:
         return [_identity(each) for each in found] == self._made
 
     def unlink(self) -> None:
-        """Remove the names, which nobody is to use any more."""
+        """Remove the names, so that no process opens the pipes again."""
         with self._slot.acting():
             for name in self._names:
                 with contextlib.suppress(OSError):
                     os.unlink(name)  # noqa: PTH108 - a string, as it goes into the script
 
     def close(self) -> None:
-        """Let go of all of it."""
+        """Remove the names and close the pipes."""
         self.unlink()
         for fd in self.fds:
             os.close(fd)
@@ -76,10 +76,10 @@ def _identity(found: os.stat_result) -> tuple[int, int, int]:
 
 
 class NamedOutputs(Outputs):
-    """What one command writes to named pipes.
+    """Reads what one command writes to named pipes.
 
-    That nobody has such a pipe open means an end only after the command, since nobody has before the shell opens it.
-    `unused` gets the pipes back when nothing can write to them any more.
+    A pipe without writers is at its end only after the command: before, the shell has not opened it yet. `unused`
+    receives the pipes when no process can write to them any longer.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class NamedOutputs(Outputs):
 
     @property
     def redirections(self) -> str:
-        """Bash text that leads a command's output here."""
+        """The bash redirections of the command's output."""
         return self._named.redirections(merge_stderr=self._merge_stderr)
 
     def over(self) -> None:
-        """Learn that the command has ended: a pipe that nobody has open now is at its end."""
+        """Note that the command has ended: from now on, a pipe without writers is at its end."""
         self._over = True
 
     def _watch(self) -> None:
@@ -113,7 +113,7 @@ class NamedOutputs(Outputs):
                 self._loop.watch_changes(fd, self._empty_on_change)
 
     def _empty_on_change(self, fd: int) -> None:
-        # Only changes are told: what is left for later has to be remembered here.
+        # The loop reports only changes, so this must remember a pipe that is not empty yet.
         if fd in self._pipes and not self._released and not self._empty(fd):
             self._loop.after(0.0, lambda: self._empty_on_change(fd))
 
@@ -137,14 +137,14 @@ class NamedOutputs(Outputs):
         self._ended()
 
     def drain(self) -> None:
-        """Read what is there now; after the command, what others still write is waited for."""
+        """Read what is in the pipes now. After the end of the command, also watch them for late output."""
         for fd in list(self._pipes):
             self._empty(fd)
         if self._over:
             self._watch()
 
     def release(self) -> None:
-        """Hand the pipes back, or read from now on only so as not to block the writers."""
+        """Give back the pipes. If a process can still write to them, read and drop its output instead."""
         if self._released:
             return
         self._released = True

@@ -1,4 +1,4 @@
-"""Waiting, after the shell of a command has gone, for what others still write, as in `cmd > >(tee log)`."""
+"""Waits for output that filters still write after the shell of a command has ended, as in `cmd > >(tee log)`."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from itertools import islice
 from hermes_sandbox.agent.processes import TICKS_A_SECOND, Process, read_process, with_descendants
 
 LATE_OUTPUT = 0.02
-"""Seconds for which what anybody still writes is waited for."""
+"""Seconds to wait for late output of any process."""
 _FILTERS_LONGEST = 5.0
-"""Seconds for which filters are waited for, however slow the machine is."""
+"""Maximum seconds to wait for filters, however slow the machine is."""
 _FILTERS_BUDGET = 0.2
-"""Seconds of processor time after which filters that go on working count as background work."""
+"""Seconds of processor time after which filters that still work count as background work."""
 _WORKING_LOOK = 0.01
-"""Seconds until filters that work are looked at again."""
+"""Seconds until the next look at filters that work."""
 _ASLEEP_LOOKS = (0.002, 0.004, 0.008)
-"""Seconds until filters that were all asleep are looked at again: one may be about to be woken, by whoever hands on."""
+"""Seconds until the next looks at filters that all sleep: one of them can be about to be woken by another."""
 _PIPE = "pipe:["
 _MOST_WRITERS = 64
 _MOST_DESCRIPTORS = 64
 
 
 def link_of(fd: int) -> str:
-    """Return what the kernel calls that which a descriptor of this process leads to; nothing where it does not say."""
+    """Return the kernel's name of the file behind a descriptor of this process, or "" if it is unknown."""
     with contextlib.suppress(OSError):
         return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - hot path
     return ""
 
 
 class Filters:
-    """The processes that pass on what a command has written: they read from one pipe and write to the command's.
+    """The processes that pass on a command's output: they read from another pipe and write to the command's.
 
-    How long they take depends on the machine. A substituted `cat` may not even have begun when the shell has gone. So
-    they are waited for while one of them works, that is, can run or waits for a disk. One that sleeps waits for
-    something else, as in `tail -f log | grep x &`; what is no filter, as `sleep 300 &`, is background work.
+    The time they need depends on the machine: a substituted `cat` can start after the shell has ended. So the answer
+    waits while one of them works, which means that it can run or waits for a disk. A filter that sleeps waits for
+    something else, as in `tail -f log | grep x &`. Other processes, such as `sleep 300 &`, are background work.
     """
 
     def __init__(self, before: int, own: Collection[str] = ()) -> None:
-        """Look at what was started after the process `before`; reading the pipes `own` makes nobody a filter."""
+        """Consider the processes started after `before`. Reading from a pipe in `own` does not make one a filter."""
         self._before = before
         self._own = own
         self._end = time.monotonic() + _FILTERS_LONGEST
         self._first_ticks: dict[int, int] = {}
         self._asleep = 0
         self._without = False
-        """Whether none has been found once."""
+        """Whether an earlier look found no filter."""
 
     def next_look(self, pipes: Collection[str]) -> float:
-        """Return after how many seconds to look again; 0 if none that writes to these pipes has anything to do."""
+        """Return the seconds until the next look, or 0 if no process that writes to these pipes still works."""
         began = time.monotonic()
         try:
             processes = self._find(pipes)
         except OSError:
-            # No descriptors are left to look with.
+            # There are no free descriptors for a look.
             return 0.0
         if not processes or time.monotonic() >= self._end or self._have_used_enough(processes):
             return 0.0
@@ -66,24 +66,25 @@ class Filters:
             return 0.0
         else:
             self._asleep, seconds = self._asleep + 1, _ASLEEP_LOOKS[self._asleep]
-        # Looking takes longer the more processes there are, and other commands have the rest of the time.
+        # A look takes longer the more processes there are. The rest of the time belongs to other commands.
         return max(seconds, 10 * (time.monotonic() - began))
 
     def _find(self, pipes: Collection[str]) -> list[Process]:
-        """Return the filters that work; where none does, all of them and what they have started."""
+        """Return the filters that work, or if none works, all of them and their descendants."""
         started = _processes_after(self._before)
         writers = list(islice((pid for pid in started if _writes_to(pid, pipes)), _MOST_WRITERS))
         filters = [pid for pid in writers if self._reads(pid, pipes)]
         if not filters and not self._without:
-            # One that works can have given its pipe another number while its descriptors were looked through.
+            # A working filter can have moved its pipe to another descriptor during the search.
             self._without = True
             return _working(writers)
         if not filters:
             return []
         if working := _working(filters):
             return working
-        # In the order of their numbers, which is mostly that in which data pass through them: what has been handed on
-        # while this looks is found with the next one. That an end is told backwards is what the later looks are for.
+        # In the order of their pids, which is mostly the order in which data pass through them: data that move on
+        # during the look are found in the next process. The end of a pipe moves the other way, which the later looks
+        # cover.
         table = {pid: found for pid, found in ((pid, read_process(pid)) for pid in started) if found is not None}
         return [table[pid] for pid in with_descendants(table, filters) if pid in table]
 
@@ -93,7 +94,7 @@ class Filters:
         return used >= _FILTERS_BUDGET * TICKS_A_SECOND
 
     def _reads(self, pid: int, pipes: Collection[str]) -> bool:
-        # All descriptors: the child of a shell has its pipe somewhere else before it is its standard input.
+        # All descriptors: in the child of a shell, the pipe has another number before it becomes the standard input.
         try:
             with os.scandir(f"/proc/{pid}/fd") as entries:
                 return any(self._is_source(entry, pipes) for entry in islice(entries, _MOST_DESCRIPTORS))
@@ -104,7 +105,7 @@ class Filters:
         link = os.readlink(entry.path)  # noqa: PTH115 - hot path
         if not link.startswith(_PIPE) or link in pipes or link in self._own:
             return False
-        # The permissions of the link say what the descriptor is open for.
+        # The permissions of the link say whether the descriptor is open for reading.
         return bool(entry.stat(follow_symlinks=False).st_mode & 0o400)
 
 
@@ -117,7 +118,7 @@ def _working(pids: Iterable[int]) -> list[Process]:
 
 
 def _writes_to(pid: int, pipes: Collection[str]) -> bool:
-    # Links are read and not followed: what a descriptor leads to may be a file system that never answers.
+    # Links are read, not followed: a descriptor can lead to a file system that never answers.
     for fd in (1, 2):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/{pid}/fd/{fd}") in pipes:  # noqa: PTH115 - hot path
@@ -126,7 +127,7 @@ def _writes_to(pid: int, pipes: Collection[str]) -> bool:
 
 
 def last_process() -> int:
-    """Return the number that was given to a process last; 0 where that cannot be known."""
+    """Return the pid that the kernel assigned last, or 0 if it cannot be read."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fd = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -137,7 +138,7 @@ def last_process() -> int:
 
 
 def _processes_after(pid: int) -> list[int]:
-    """Return the processes whose numbers were given after this one, in order; they begin anew after the largest."""
+    """Return the pids that were assigned after this one, in order. After the largest pid, the kernel starts again."""
     last = last_process()
     numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - hot path
     return [number for number in numbers if number > pid or number <= last < pid]

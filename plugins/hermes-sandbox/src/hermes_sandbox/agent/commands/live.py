@@ -1,4 +1,4 @@
-"""The live session: one long bash with job control, told what to do by files and telling how it went on a pipe."""
+"""The live session: a long-running bash with job control, which reads commands from files and reports on a pipe."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ from hermes_sandbox.agent.slot import Slot
 _SHELL_PATIENCE = 0.1
 _TERM_AFTER, _KILL_AFTER = 0.2, 0.5
 _SHELL_AFTER = 1.2
-"""Seconds after which a shell that does not come back is ended, from when what was killed has gone."""
+"""Seconds after which a shell that does not return to its prompt is killed, once the killed processes have ended."""
 _SHELL_AT_LATEST = 10.0
-"""Seconds after which it is ended although it, or what it waits for, has had no processor for that."""
+"""Seconds after which it is killed even if it, or what it waits for, had no processor time to return."""
 _SHELL_WORK = 0.3
-"""Seconds of processor time that are enough to come back."""
+"""Seconds of processor time that are enough for a shell to return to its prompt."""
 _SNAPSHOT_PATIENCE = 2.0
 _GLANCE = 10
-"""Milliseconds between looks at whether a shell that is waited for is back without having said so."""
+"""Milliseconds between checks whether an awaited shell is back at its prompt without a report."""
 _TICK = 0.02
 _FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.5
-"""Seconds until the shell is asked whether it is back, and what they grow to; most commands have ended before."""
+"""Seconds until the first check whether the shell is back, and the longest pause between checks. Most commands end
+before the first one."""
 _ENDED = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
-_REPLACED = b"hermes: the shell of this session runs no commands any more; this is a new one, without its variables\n"
-_SILENT = b"hermes: the shell of this session does not say how this command ended; the exit code is the shell's\n"
-# Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
+_REPLACED = b"hermes: the shell of this session no longer runs commands; this is a new one, without its variables\n"
+_SILENT = b"hermes: the shell of this session did not report how this command ended; the exit code is the shell's\n"
+# Interactive, so that an interrupt returns to the prompt. But there is no typed input, and no file of the user is used.
 _BEGIN = (
     r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
     r" \builtin unset -v HISTFILE MAILCHECK PS4; PS1= PS2=; "
@@ -56,24 +57,24 @@ _NOT_SAVED = "PS1 PS2"
 
 
 class LiveSession(Session):
-    """A session that is a process; what it was is gone when the process is."""
+    """A session that is a bash process. Its state is lost when the process ends."""
 
     def __init__(self, slot: Slot, directory: str) -> None:
         super().__init__(slot, directory)
         self._shell: Shell | None = None
         self._note = b""
-        """What a new shell is to be announced with."""
+        """Text that tells the next command why it has a new shell."""
         self._forgotten = False
         self._current: LiveCommand | None = None
         self._count = self._number
         self._told = 0
-        """The number that the shell has reported last."""
+        """The last number that the shell has reported."""
         self._pipes: NamedPipes | None = None
         self._to_set_back = 0
-        """The number of a command that has left something to be set back; its name in the shell has that, too."""
+        """Number of the command whose settings must be undone, or 0. The shell variable for that has it in its name."""
 
     def pipes(self) -> NamedPipes:
-        """Return pipes for a command, to be handed back with `keep` if nothing writes to them afterwards."""
+        """Return pipes for a command. The caller returns them with `keep` if nothing writes to them afterwards."""
         pipes, self._pipes = self._pipes, None
         if pipes is not None:
             if pipes.intact():
@@ -95,7 +96,7 @@ class LiveSession(Session):
         return LiveCommand(self, request, body, marker=marker)
 
     def ready(self) -> tuple[Shell, bytes]:
-        """Return the shell, started if need be, and what to tell about that."""
+        """Return the shell, which is started if necessary, and a note about that for the command's output."""
         note = b""
         if self._shell is None:
             note = os.fsencode(self.enter(None)) + self._note
@@ -109,7 +110,7 @@ class LiveSession(Session):
         return self._shell, note
 
     def run(self, command: LiveCommand, shell: Shell, text: bytes) -> None:
-        """Have the shell run a command's own settings and its text."""
+        """Make the shell apply a command's own settings and run its text."""
         self._count += 1
         begin = f"{_BEGIN}{os.fsdecode(self._state.text)}\n" if shell.fresh else ""
         head = f"{begin}{self._restoring()}{command.settings(self._count)} if {TELL_BEGIN}; then \\builtin eval -- "
@@ -123,7 +124,7 @@ class LiveSession(Session):
             self.replace(shell)
 
     def replace(self, shell: Shell) -> None:
-        """End a shell that runs no commands any more, and keep its directory."""
+        """Kill a shell that no longer runs commands, and keep its directory."""
         self.directory(None)
         self._note = _REPLACED
         shell.kill()
@@ -148,7 +149,7 @@ class LiveSession(Session):
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(path, flags, 0o600)
             if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
-                os.fchmod(fd, 0o600)  # a command has shut it
+                os.fchmod(fd, 0o600)  # a command has changed its permissions
         try:
             view = memoryview(content)
             while view:
@@ -159,11 +160,11 @@ class LiveSession(Session):
         return path
 
     def put_input(self, data: bytes) -> Path:
-        """Put a command's input where its shell can open it."""
+        """Write a command's input to a file that its shell can open."""
         return Path(self._write("input", data))
 
     def take_report(self, number: int, code: int) -> None:
-        """Learn how the command of a number has ended; it can be told more than once."""
+        """Handle the shell's report that the command of a number has ended. The report can arrive more than once."""
         self._told = number
         if number != self._count or self._current is None or self._shell is None:
             return
@@ -174,7 +175,7 @@ class LiveSession(Session):
             self.replace(self._shell)
 
     def shell_ended(self, status: int) -> None:
-        """Learn that the shell has gone, and the command with it if there is one."""
+        """Handle the end of the shell, which also ends the current command."""
         self._shell, self._state = None, NO_STATE
         self._note = self._note or _ENDED
         if self._current is not None:
@@ -182,10 +183,10 @@ class LiveSession(Session):
             current.note_exit(status)
 
     def save(self, *, keep_cwd: bool) -> None:
-        """Save nothing: the shell knows."""
+        """Do nothing: the state stays in the shell."""
 
     def follow(self, other: Session) -> None:
-        """Go on from where another session is; a shell that runs here already is replaced."""
+        """Continue with the state of another session. A shell that already runs here is replaced."""
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
@@ -194,7 +195,7 @@ class LiveSession(Session):
         self._note = b""
 
     def launch(self, command: bytes, streams: tuple[int, int, int], **options: Any) -> int:
-        """Start bash on a command that finds the session as it is now, or as it was when it last had nothing to do."""
+        """Start bash on a command with the session's state of now, or of when the session was last idle."""
         self.snapshot()
         return super().launch(command, streams, **options)
 
@@ -206,7 +207,7 @@ class LiveSession(Session):
         return super().directory(cwd)
 
     def snapshot(self) -> None:
-        """Have the shell, if it is idle, save its state as a command of a robust session would."""
+        """If the shell is idle, make it save its state as a command of a robust session does."""
         shell = self._shell
         if shell is None or self._current is not None or shell.fresh:
             return
@@ -223,7 +224,7 @@ class LiveSession(Session):
         super().save(keep_cwd=False)
 
     def _await(self, shell: Shell, end: float) -> None:
-        # A few milliseconds in which nothing else happens; whoever asks needs the state now.
+        # This blocks the agent for a few milliseconds, because the caller needs the state now.
         ready = select.poll()  # select() takes no descriptor above 1023
         ready.register(shell.status, select.POLLIN)
         while self._told != self._count and time.monotonic() < end and self._shell is shell:
@@ -234,7 +235,7 @@ class LiveSession(Session):
                 return
 
     def forget(self) -> None:
-        """Let the shell go and delete what lies around of it."""
+        """Close the shell and delete the session's files."""
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
@@ -246,7 +247,7 @@ class LiveSession(Session):
 
 
 class LiveCommand(Command):
-    """One command in the long shell, from the line that starts it until its answer."""
+    """A command in the session's shell, from the line that starts it until its answer."""
 
     def __init__(self, session: LiveSession, request: dict[str, Any], body: bytes, *, marker: str) -> None:
         super().__init__(session, request, body, marker=marker)
@@ -259,15 +260,15 @@ class LiveCommand(Command):
         self._ticks_before = 0
         self._steps: set[str] = set()
         self._dying: set[int] = set()
-        """What was killed first; in a loop others come after it."""
+        """The processes that were killed first. A loop in the shell can start others after them."""
         self._delay = 0.0
-        """Seconds for which the shell could not come back, because that had not gone."""
+        """Seconds in which the shell could not return to its prompt, because those had not ended."""
         self._last_before = 0
         self._named: NamedOutputs | None = None
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
 
     def _enter(self) -> str:
-        # The shell knows where it is; only a directory of the command's own is tried here.
+        # The shell keeps its own directory; only the directory of this command is checked here.
         if self.request["cwd"] is not None:
             try:
                 self._session.enter(self.request["cwd"])
@@ -281,7 +282,7 @@ class LiveCommand(Command):
             self._capture.add(1, note)
         self.pid = self._shell.pid
         self._last_before = last_process() or self.pid
-        if self._named is None:  # a shell that does not begin has not opened them
+        if self._named is None:  # a second try uses the same pipes: the first shell did not begin, so never opened them
             callbacks = (self._take, self._pipe_ended)
             merge_stderr = self.request["merge_stderr"]
             self._outputs = self._named = NamedOutputs(
@@ -297,7 +298,7 @@ class LiveCommand(Command):
         self._look = self._loop.after(self._look_after, self._look_at_shell)
 
     def _look_at_shell(self) -> None:
-        """Ask whether the shell is back, and give it up if it is and cannot say so."""
+        """Check whether the shell is back at its prompt, and replace it if it is but cannot report that."""
         if self._status is not None or self._reason or self._shell is None:
             return
         if self._shell.is_mute():
@@ -306,12 +307,12 @@ class LiveCommand(Command):
             self._live.replace(self._shell)
             return
         if not self._has_begun():
-            send([self.pid], signal.SIGCONT)  # what an earlier command has started can have stopped it since
+            send([self.pid], signal.SIGCONT)  # a process of an earlier command can have stopped the shell
         self._look_after = min(2 * self._look_after, _LONGEST_LOOK)
         self._look = self._loop.after(self._look_after, self._look_at_shell)
 
     def over(self, code: int) -> None:
-        """Learn the exit code, or the negative number of the signal that ended it."""
+        """Handle the end of the command, with its exit code or the negative number of the signal that ended it."""
         self._loop.cancel(self._look)
         if self._named is not None and (self._has_begun() or self._reason):
             self._named.over()
@@ -321,20 +322,21 @@ class LiveCommand(Command):
         return self._shell is not None and self._shell.has_begun()
 
     def _give_up_state(self) -> bytes | None:
-        return None  # the shell has it, and is ended
+        return None  # the state is in the shell, which is killed
 
     def _step_back(self, code: int) -> bytes | None:
         del code
-        # A new shell begins with nothing of the old one; where that does not begin either, none will.
+        # A new shell has nothing of the old one. If the command does not begin there either, it never will.
         return b"" if self._tries == 1 else None
 
     def _filters(self) -> Filters:
-        # A subshell of it keeps the shell's input, under another number.
+        # A subshell keeps the shell's input open, under another descriptor.
         return Filters(self._last_before, () if self._shell is None else (self._shell.source,))
 
     def settings(self, number: int) -> str:
-        """Return text that sets what is the command's own; how to set it back is in a variable with a number."""
-        # Assigned first, which fails where it was made read-only; exported then, because it may not be any more.
+        """Return bash text that applies the command's settings, and stores how to undo them in a numbered variable."""
+        # The assignment comes first and fails if the variable was made read-only. The export follows, because a command
+        # can have removed that attribute.
         mark = f"HERMES_SANDBOX={shlex.quote(self._marker)}; \\builtin export HERMES_SANDBOX;"
         return mark + self._own_settings(number) if self.leaves_something else mark
 
@@ -349,12 +351,12 @@ class LiveCommand(Command):
         return f' _hermes_{number}="{kept}"; {set_all}'
 
     def _redirections(self, outputs: NamedOutputs) -> bytes:
-        """Return where the command's standard streams go; what the shell reports on is closed in it."""
+        """Return the redirections of the command's standard streams. They also close the shell's report descriptors."""
         given = shlex.quote(str(self._input or os.devnull))
         return os.fsencode(f" <{given}{outputs.redirections} {CLOSED_IN_COMMANDS}")
 
     def stop(self, reason: str) -> None:
-        """End what it started, and the shell itself only if that does not come back."""
+        """Kill what the command started, and the shell only if it does not return to its prompt."""
         if not self._stopped_at:
             self._stopped_at = time.monotonic()
             shell = read_process(self.pid) if self._shell else None
@@ -387,16 +389,16 @@ class LiveCommand(Command):
 
     def _signal_shell(self, elapsed: float, members: set[int]) -> None:
         if members & self._dying:
-            self._delay = elapsed  # on a busy machine what was killed takes its time to go, and the shell sleeps
+            self._delay = elapsed  # on a busy machine killed processes end late, and the shell sleeps meanwhile
         is_stuck = elapsed - self._delay >= _SHELL_AFTER and not self._may_come_back()
-        # Both at once would bring it back twice, and the second time cost the next command its first byte.
+        # Both at once would interrupt the shell twice, and the second time the next command would lose its first byte.
         if (is_stuck or elapsed >= _SHELL_AT_LATEST) and self._once("end the shell"):
             send([self.pid], signal.SIGKILL)
         elif elapsed >= _SHELL_PATIENCE and self._once("poke after killing" if elapsed >= _KILL_AFTER else "poke"):
             self._poke()
 
     def _may_come_back(self) -> bool:
-        """Tell whether the shell could go on and has had no processor for it, as on a busy machine."""
+        """Return whether the shell is ready to run but had too little processor time, as on a busy machine."""
         shell = read_process(self.pid)
         if shell is None or shell.state not in "RD":
             return False
@@ -413,7 +415,7 @@ class LiveCommand(Command):
         return True
 
     def _members(self, table: dict[int, Process]) -> set[int]:
-        """Return what this command started; jobs of earlier ones are children of the same shell."""
+        """Return the processes of this command, without the jobs of earlier ones, which have the same parent."""
         agent = os.getpid()
         below = with_descendants(table, [self.pid]) - {self.pid}
         orphans = {p.pid for p in table.values() if p.parent == agent and p.pid != self.pid}
@@ -427,7 +429,7 @@ class LiveCommand(Command):
         marker = read_marker(process.pid)
         if marker is None:
             return known or self._slot.owns(process)
-        # What the shell forks without running a program still shows the environment that the shell began with.
+        # A fork of the shell that runs no program still shows the environment with which the shell was started.
         return marker in {self._marker, self._shell.marker}
 
     def _answer(self, exit_code: int, survivors: int = 0) -> None:

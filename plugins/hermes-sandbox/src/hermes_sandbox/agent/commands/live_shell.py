@@ -1,4 +1,4 @@
-"""The long bash of a live session: the pipe it reads lines from, and the one it reports on."""
+"""The bash of a live session: the pipe from which it reads lines, and the pipe on which it reports."""
 
 from __future__ import annotations
 
@@ -16,47 +16,49 @@ from hermes_sandbox.agent.processes import send
 from hermes_sandbox.agent.slot import Slot
 
 REPORT_FD = 250
-"""Where the shell tells how a command has ended; closed in the command itself: nothing it prints gets there."""
+"""Descriptor on which the shell reports how a command ended. It is closed in commands, so they cannot write to it."""
 _MARK_FD = 251
-"""Where the shell leaves a mark when a command begins, also closed in it: a file, which wakes nobody."""
+"""Descriptor of the file in which the shell marks that a command begins. It is also closed in commands. It is a file
+because a write to a file wakes no reader."""
 CLOSED_IN_COMMANDS = f"{REPORT_FD}>&- {_MARK_FD}>&-"
 _LONGEST_REPORT = 64
 _MOST_REPORTS = 4096
 
 TELL_BEGIN = rf"\builtin eval '\builtin printf + >&{_MARK_FD} 2>&{REPORT_FD}' <&2 >&2 2>&1"
-"""Bash text that marks the beginning of a command; it needs all that the command and the report of its end will."""
+"""Bash text that marks the beginning of a command. It fails if the command or its report lacks anything it needs."""
 
 DENY_BEGIN = rf"\builtin printf ++ >&{_MARK_FD}"
-"""Bash text that says that what was to begin has not; more than the one character of a mark, written or not."""
+"""Bash text that says that a command did not begin: with it, the file has more than the one character of a mark."""
 
 
 def tell_end(number: int) -> str:
-    """Return bash text that says how a command has ended."""
+    """Return bash text that reports a command's number and exit code."""
     return rf'\builtin printf "\n%d %d\n" {number} "$?" >&{REPORT_FD}'
 
 
 class Shell:
-    """A process that is told what to do by lines, marks that a command begins, and says by its number how it has ended.
+    """A bash process that reads lines, marks when a command begins, and reports its number and exit code at the end.
 
-    What interrupts a command ends the script around it as well, which then says nothing; so it is asked once more.
+    An interrupt of a command also ends the script around it, which then reports nothing. Therefore the shell is asked
+    again.
     """
 
     def __init__(self, slot: Slot, ended: Callable[[int, int], None]) -> None:
         self.fresh = True
         self.gone: Callable[[int], None] | None = None
-        """Called with the wait status when it has ended, unless it was let go of before."""
+        """Called with the wait status when the shell has ended, unless it was closed before."""
         self._slot = slot
         self._ended = ended
         self._poked = False
         self._question = b""
         self._questions: list[bytes] = []
-        """What is still to be written to learn whether it is back, each when it has read what was written before."""
+        """Lines to write to learn whether it is back at its prompt, each after it has read the one before."""
         self._said = b""
         self._has_begun = False
         self.marker = f"{slot.marker}.0"
         lines, self._lines = os.pipe()
         self.source = link_of(lines)
-        """What the kernel calls the pipe that it reads lines from."""
+        """The kernel's name of the pipe from which it reads lines."""
         self.status, reports = os.pipe()
         self._mark = anonymous_file(b"")
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -78,14 +80,14 @@ class Shell:
         slot.loop.on_exit(self.pid, self._report_exit)
 
     def obey(self, number: int, script: str) -> None:
-        """Have it run a file.
+        """Make the shell run a file.
 
         Raises:
-            OSError: It reads no lines any more.
+            OSError: The shell no longer reads lines.
         """
         self.fresh = False
         os.ftruncate(self._mark, 0)
-        os.lseek(self._mark, 0, os.SEEK_SET)  # of the shell too
+        os.lseek(self._mark, 0, os.SEEK_SET)  # the shell shares the position
         padding = "        " if self._poked else ""
         self._poked = False
         self._question = os.fsencode(tell_end(number) + "\n")
@@ -93,11 +95,11 @@ class Shell:
         os.write(self._lines, os.fsencode(rf"{padding}\builtin . {shlex.quote(script)}" + "\n"))
 
     def has_begun(self) -> bool:
-        """Tell whether it has begun what it runs, or ran last."""
+        """Return whether the current or last command has begun."""
         return self._has_begun if self._lines < 0 else os.fstat(self._mark).st_size == 1
 
     def poke(self) -> None:
-        """Interrupt it, and ask whether it is back; that can cost what it reads next its first bytes."""
+        """Interrupt the shell, and ask whether it is back. The next line that it reads can lose its first bytes."""
         self._poked = True
         send([self.pid], signal.SIGINT)
         self._questions = [b"\n"]
@@ -108,10 +110,10 @@ class Shell:
             os.write(self._lines, line)
 
     def is_mute(self) -> bool:
-        """Ask whether it is back, and tell whether it is and cannot say so; to be called now and then.
+        """Ask the shell whether it is back, and return whether it is but cannot report. Call this repeatedly.
 
-        It reads on when it has done all that it has read. So once it has read a question and what came after that, its
-        answer is there, or there will be none.
+        The shell reads a line only after it has executed all lines before. So once it has read a question and the line
+        after it, either its answer has arrived or there will be none.
         """
         if self._lines < 0 or unread(self._lines):
             return False
@@ -119,7 +121,7 @@ class Shell:
             self._ask(self._questions.pop(0))
             return False
         if self.has_begun() and self._is_unheard():
-            return False  # another program is in its place, whose end tells how the command has ended
+            return False  # `exec` replaced the shell by another program, whose end is the command's
         return not (self._watched and unread(self.status))
 
     def _is_unheard(self) -> bool:
@@ -128,14 +130,14 @@ class Shell:
         return bool(ready.poll(0))
 
     def read(self) -> None:
-        """Read what it has reported, and hand it on."""
+        """Read the shell's reports and pass them on."""
         data = b""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.status, _MOST_REPORTS)
             if not data:
-                self._stop_watching()  # nobody can report any more
+                self._stop_watching()  # no process can report any more
         *lines, last = (self._said + data).split(b"\n")
-        # While a command runs, the shell keeps the pipe under another number, which it can be made to write to.
+        # While a command runs, the shell keeps the pipe under another descriptor, so a command can make it write there.
         self._said = last[-_LONGEST_REPORT:]
         for line in lines:
             with contextlib.suppress(ValueError):
@@ -155,7 +157,7 @@ class Shell:
                 self.gone(status)
 
     def close(self) -> None:
-        """Let go of its pipes, which ends it unless it is busy."""
+        """Close its pipes, which ends the shell unless it is busy."""
         if self._lines >= 0:
             self._stop_watching()
             self._has_begun = self.has_begun()
@@ -164,5 +166,5 @@ class Shell:
             self._lines = -1
 
     def kill(self) -> None:
-        """End it; what becomes of its command is told when it has gone."""
+        """Kill the shell. Its command is answered when the shell has ended."""
         send([self.pid], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The pipes that a command writes to."""
+"""Reads the pipes that a command writes to."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _READ_SIZE = 1 << 16
 
 
 def unread(fd: int) -> int:
-    """Return how many bytes a pipe holds; either end will do."""
+    """Return how many bytes are in a pipe. Either of its ends can be passed."""
     (size,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))
     return int(size)
 
 
 class Outputs:
-    """Reads stdout (0) and stderr (1) of one command, as they come; merged, they are one pipe, read as stdout.
+    """Reads stdout (0) and stderr (1) of one command as they arrive. Merged, they are one pipe, read as stdout.
 
-    `take` gets the bytes, `ended` is called when a pipe has come to its end.
+    `take` receives the bytes; `ended` is called at the end of each pipe.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Outputs:
         self._pipes: dict[int, int] = {}
 
     def open(self) -> tuple[int, int]:
-        """Return the ends to write to, which the caller has to close; merged, both are the same descriptor."""
+        """Return the write ends, which the caller must close. Merged, both are the same descriptor."""
         pairs = [os.pipe() for _ in range(1 if self._merge_stderr else 2)]
         for stream, (fd, _) in enumerate(pairs):
             self._pipes[fd] = stream
@@ -53,7 +53,7 @@ class Outputs:
         return bool(self._pipes)
 
     def links(self) -> set[str]:
-        """Return what the kernel calls the pipes that are open."""
+        """Return the kernel's names of the open pipes."""
         return {link_of(fd) for fd in self._pipes}
 
     def _readable(self, fd: int) -> None:
@@ -73,7 +73,7 @@ class Outputs:
         self._ended()
 
     def drain(self) -> None:
-        """Read what is there now, and no more: a child that writes without end must not hold the answer."""
+        """Read what is in the pipes now, and no more: a child that keeps writing must not delay the answer."""
         for fd in list(self._pipes):
             rounds = unread(fd) // _READ_SIZE + 1
             while rounds and fd in self._pipes:
@@ -81,5 +81,5 @@ class Outputs:
                 rounds -= 1
 
     def release(self) -> None:
-        """Read from now on only so as not to block the writers."""
+        """Drop all further output. It is still read, so that the writers do not block."""
         self._take = lambda _stream, _data: None

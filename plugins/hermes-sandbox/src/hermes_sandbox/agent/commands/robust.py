@@ -1,4 +1,4 @@
-"""The robust session: a fresh bash for every command, with the state of the one before."""
+"""The robust session: a new bash for each command, with the state that the previous command left."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from hermes_sandbox.agent.processes import (
 
 _TICK = 0.02
 _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3))
-"""Signals that ask a command to end, and the seconds that each has before the next; then it is killed."""
+"""Signals that ask a command to end, and the seconds until the next one. After them the command is killed."""
 _NOT_BEGUN = b"hermes: this command had not begun when it was ended\n"
 _KILLING = 2.0
-"""Seconds without progress after which what is being killed counts as unkillable."""
+"""Seconds without progress after which the remaining processes count as unkillable."""
 
 
 class RobustSession(Session):
-    """A session whose commands save it when they end."""
+    """A session whose commands save its state when they end."""
 
     def command(self, request: dict[str, Any], body: bytes, marker: str) -> Command:
         """Return a command that has not started yet."""
@@ -41,7 +41,7 @@ class RobustSession(Session):
 
 
 class Command:
-    """One command from its start until its answer: output, end, and the hunt for everything it started."""
+    """A command from its start until its answer: its output, its end, and the killing of everything it started."""
 
     def __init__(self, session: Session, request: dict[str, Any], body: bytes, *, marker: str) -> None:
         self.request = request
@@ -68,7 +68,7 @@ class Command:
         return Outputs(self._loop, self._take, self._pipe_ended, merge_stderr=self.request["merge_stderr"])
 
     def start(self) -> None:
-        """Run it; a directory that cannot be entered answers 126, as a shell would."""
+        """Run the command. If its directory cannot be entered, answer with exit code 126, as a shell would."""
         self._born = ticks_since_boot()
         self._try()
         if not self._is_answered() and self.request["timeout"] is not None:
@@ -87,7 +87,7 @@ class Command:
         try:
             self._spawn(self._body[:size], self._body[size:])
         except ForkRefusedError as error:
-            # The slot has as many processes as it may have: what it does next fails as it would in its own shell.
+            # The slot has reached its process limit, so the command fails as it would in its own shell.
             self._refuse(f"bash: fork: {error.strerror}", NO_PROCESS)
 
     def _refuse(self, why: str, code: int) -> None:
@@ -95,7 +95,7 @@ class Command:
         self._answer(code)
 
     def _start_over(self, code: int) -> None:
-        """Run what has not begun although its shell has ended, or tell that it cannot be run."""
+        """Run the command again after its shell ended before the command began, or answer that it cannot be run."""
         self._tries += 1
         note = self._step_back(code)
         if note is None:
@@ -110,7 +110,7 @@ class Command:
     def _step_back(self, code: int) -> bytes | None:
         self._outputs.release()
         self._outputs = self._open_outputs()
-        # Who kills it need not have been told to by what the session has left.
+        # If a signal killed the shell, the session's state is not necessarily the reason.
         return b"" if code < 0 and self._tries == 1 else self._session.step_back()
 
     def _give_up_state(self) -> bytes | None:
@@ -142,11 +142,11 @@ class Command:
             self._finish()
 
     def note_exit(self, status: int) -> None:
-        """Learn that bash has gone; what others still write later is read, so as not to block them, and dropped."""
+        """Handle the end of bash. Later output of other processes is read, so that they do not block, and dropped."""
         self.over(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
     def over(self, code: int) -> None:
-        """Learn the exit code, or the negative number of the signal that ended it."""
+        """Handle the end of the command, with its exit code or the negative number of the signal that ended it."""
         if not self._reason and not self._has_begun():
             self._start_over(code)
             return
@@ -177,11 +177,11 @@ class Command:
             self._finish()
 
     def stop(self, reason: str) -> None:
-        """End it and everything it started: asked to, told to, killed; one whose shell has gone is answered."""
+        """Stop the command and all it started: signal them, then kill them. If its shell has ended, only answer."""
         if self._is_answered() or self._reason:
             return
         if self._status is not None:
-            # Not at once: whoever stops several commands in a row must not have the next one started in between.
+            # Deferred: a caller that stops several commands in a row must not start the next one in between.
             self._loop.after(0.0, self._finish)
         else:
             self._reason = reason
@@ -190,7 +190,7 @@ class Command:
     def _hunt(self) -> None:
         if self._is_answered():
             return
-        # As the slot's user, whatever is signalled by mistake is its own.
+        # As the slot's user, a signal to a wrong process can only reach the slot's own.
         with self._slot.acting():
             self._pursue()
 
@@ -214,7 +214,7 @@ class Command:
         self._loop.after(_TICK, self._hunt)
 
     def _members(self, table: dict[int, Process]) -> set[int]:
-        """Return what this command started, including what has left its session and lost its parents."""
+        """Return the processes of this command, including those that left its session and lost their parents."""
         mine = {process.pid for process in table.values() if process.session == self.pid}
         agent = os.getpid()
         mine.update(p.pid for p in table.values() if p.parent == agent and p.pid not in mine and self._has_started(p))
@@ -222,7 +222,7 @@ class Command:
 
     def _has_started(self, orphan: Process) -> bool:
         marker = read_marker(orphan.pid)
-        # Commands run one after another, so an unmarked orphan younger than this command is its.
+        # Commands run one after another, so an unmarked orphan that is younger than this command belongs to it.
         return marker == self._marker or (marker is None and orphan.start >= self._born and self._slot.owns(orphan))
 
     def _is_answered(self) -> bool:
@@ -233,7 +233,7 @@ class Command:
             return
         self._outputs.drain()
         if self._is_answered():
-            return  # the last pipe ended just then
+            return  # `drain` found the end of the last pipe, which has answered
         if self._reason and not self._has_begun():
             self._capture.add(1, _NOT_BEGUN + (self._give_up_state() or b""))
         else:

@@ -1,8 +1,8 @@
-"""The bash text around every command: it restores the session before, and saves it after, without a single fork.
+"""The bash text around each command. It restores the session before the command and saves it after, without any fork.
 
-Nothing here is in a variable that an earlier command can have made read-only: its name has the command's number, which
-nobody knows beforehand. Whether a command has begun is told on the descriptor that it came by, after all that can keep
-it from beginning.
+Each variable here has the command's unpredictable number in its name, so that no earlier command can have made it
+read-only. The script reports that a command begins on the descriptor from which it read the command, after everything
+that could prevent the command from beginning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# What bash sets by itself, or what would change its behaviour when assigned: not part of a session.
+# Variables that bash sets itself, or that would change its behaviour when assigned. They are not part of a session.
 _NOT_STATE = (
     "BASH BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING BASH_LINENO"
     " BASH_LOADABLES_PATH BASH_SOURCE BASH_SUBSHELL BASH_VERSION COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS"
@@ -20,16 +20,16 @@ _NOT_STATE = (
     " _ _hermes_@NUMBER@ HERMES_SANDBOX"
 )
 
-# Nothing in it ends a shell with errexit, no trap writes into the state, and a limit to the size of files does not end
-# the shell with another code than the command's. Order matters when it is read back: functions before aliases.
+# Nothing in it ends a shell with errexit, no trap writes into the state, and a file size limit does not change the
+# shell's exit code. The order matters when the state is read: functions before aliases.
 _SAVE = r"""{ { \builtin trap - DEBUG ERR RETURN; \builtin trap '' XFSZ; } >/dev/null;
 { \builtin printf '%s\0' @NUMBER@ "$BASHOPTS" "$SHELLOPTS"; \builtin unset -v @CALL@; \builtin . @DIR@/call;
 \builtin unset -v @NOT_STATE@;
 \builtin declare -p; \builtin declare -f; \builtin declare -Fx; \builtin alias -p; \builtin umask -p;
 \builtin printf '\0'; \builtin pwd; \builtin printf '\0%s\0' @NUMBER@; } 1<>@DIR@/state; } || \builtin :"""
 
-# Descriptor 3 holds the command, the call's own environment and the saved session, each ended by a NUL. Everything is
-# on one line: bash reads a line at a time, so no alias of the session can reach into it, and line numbers are right.
+# Descriptor 3 has the command, the call's own environment and the saved session, each ended by a NUL. Everything is on
+# one line: bash reads a line at a time, so no alias of the session can change it, and line numbers are correct.
 _RESTORE = (
     r"{ \builtin mapfile -d '' -u 3 _hermes_@NUMBER@; \builtin shopt -s expand_aliases;"
     r' \builtin unset -v BASH_EXECUTION_STRING; \builtin eval "${_hermes_@NUMBER@[2]}";@KEEP@ } >/dev/null 2>&1;'
@@ -39,8 +39,8 @@ _RUN = (
     r""" if \builtin eval '\builtin printf + >&3'; then \builtin eval -- "$_hermes_@NUMBER@" 3>&-;"""
     r""" else \builtin printf ++ >&3; fi"""
 )
-# The second `set` is for a function named `builtin`, whose parameters are its own; the second `exit` for a `builtin`
-# that is gone. A restricted shell redirects nothing, and does not know any more how the command has ended.
+# The second `set` is for a session with a function named `builtin`, which has its own parameters; the second `exit` is
+# for a session without `builtin`. A restricted shell cannot redirect, and then no longer knows how the command ended.
 _RUN_AND_SAVE = (
     rf"{_RESTORE} \builtin trap -- @TRAP@ EXIT;{_RUN}; {{ _hermes_@NUMBER@=$?;"
     r' \builtin set -- "$_hermes_@NUMBER@" @NUMBER@; [[ ${2-} == @NUMBER@ ]] || \set -- "$_hermes_@NUMBER@" @NUMBER@;'
@@ -53,9 +53,9 @@ _NAMES = re.compile(rb"[a-z0-9_:-]*")
 
 
 class SavedState(NamedTuple):
-    """What a session is restored by: bash text, and text for the line of the command itself.
+    """Bash text that restores a session, and text for the line of the command itself.
 
-    The second sets options, because errexit, nounset or xtrace would hit the restoring itself.
+    The second text sets options, because errexit, nounset or xtrace would affect the restoration itself.
     """
 
     text: bytes
@@ -66,11 +66,11 @@ NO_STATE = SavedState(b"", b"")
 
 
 def read_state(parts: list[bytes], number: int) -> tuple[SavedState, bytes] | None:
-    """Return the state and the directory in what a command has saved; None if it is torn, or another command's."""
+    """Parse what a command has saved into state and directory. Return None if it is torn or of another command."""
     expected = str(number).encode()
     if len(parts) != 7 or not parts[0] == parts[5] == expected or not all(map(_NAMES.fullmatch, parts[1:3])):
         return None
-    # Before the functions, which can be written with extended patterns.
+    # The options come before the functions, which can contain extended patterns.
     choose = b"[[ $BASHOPTS == %b ]] || { \\builtin shopt -u ${BASHOPTS//:/ }; \\builtin shopt -s %b; }\n"
     chosen = choose % (parts[1], parts[1].replace(b":", b" "))
     return SavedState(chosen + parts[3], _options(parts[2])), parts[4][:-1]
@@ -85,7 +85,7 @@ def _options(names: bytes) -> bytes:
 
 
 def compose(directory: str, number: int, call_only: Iterable[str]) -> str:
-    """Return the text for `bash -c`; changes to the variables in `call_only` are forgotten afterwards."""
+    """Return the text for `bash -c`. Changes to the variables in `call_only` are not saved."""
     names = " ".join(call_only)
     save = saving(directory, number, names)
     keep = rf" \builtin declare -p {names} >|{shlex.quote(directory)}/call;" if names else ""
@@ -95,15 +95,15 @@ def compose(directory: str, number: int, call_only: Iterable[str]) -> str:
 
 
 def compose_apart(number: int) -> str:
-    """Return the text for `bash -c` around a command whose end is not saved."""
+    """Return the text for `bash -c` around a command whose state is not saved."""
     return (_RESTORE + _RUN).replace("@KEEP@", "").replace("@NUMBER@", str(number))
 
 
 def saving(directory: str, number: int, call_only: str = "") -> str:
-    """Return the text that saves a session, after which the shell is good for nothing else.
+    """Return the text that saves a session. After it, the shell must not run anything else.
 
-    The state is written over the old one, between two copies of the command's number, so that a torn one is noticed.
-    Emptying the file first would make ext4 write it to the disk at once, which costs more than all the rest.
+    The state overwrites the old one, between two copies of the command's number, so that a torn state is noticed. To
+    truncate the file first would make ext4 write it to the disk at once, which costs more than everything else.
     """
     where = shlex.quote(directory)
     save = _SAVE.replace("\n", " ")
@@ -114,10 +114,10 @@ def saving(directory: str, number: int, call_only: str = "") -> str:
 
 def assignments(variables: dict[str, str]) -> str:
     """Return bash text that exports the variables of one call."""
-    # Quoted as a whole: `set -k` takes what looks like an assignment away from a command.
+    # Each is quoted as a whole, because `set -k` takes arguments that look like assignments away from a command.
     return "".join(f"\\builtin export {quote_whole(f'{name}={value}')};" for name, value in variables.items())
 
 
 def quote_whole(text: str) -> str:
-    """Return text in quotes, needed or not."""
+    """Return text in quotes, even if it needs none."""
     return "'" + text.replace("'", "'\\''") + "'"

@@ -1,4 +1,4 @@
-"""The robust session: what commands leave behind, and the fresh bash that the next one gets with it."""
+"""State of a session: what commands leave behind, and how the next bash starts with it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from hermes_sandbox.agent.commands.script import NO_STATE, assignments, compose,
 from hermes_sandbox.agent.slot import Slot
 
 NO_PROCESS = 254
-"""What bash itself ends with when it cannot fork: the exit code of what has not begun."""
+"""Exit code of a command that has not begun. bash itself uses it when it cannot fork."""
 _MAX_STATE = 1 << 24
 COMMAND_FD = 3
-"""Kept busy from the start, so that no other descriptor gets this number before it is duplicated."""
+"""In use from the start, so that no other descriptor gets this number before it is duplicated."""
 _LAST_LOST = b"""\
-hermes: what the command before this one has left keeps bash from going on; this one has the variables, functions and
-hermes: options from before it
+hermes: the state that the previous command left stops bash; this command has the variables, functions and options
+hermes: from before it
 """
 _ALL_LOST = b"""\
-hermes: what is left of this session keeps bash from going on; this command begins without its variables, functions and
-hermes: options
+hermes: the state of this session stops bash; this command begins without its variables, functions and options
 """
 
 
 def anonymous_file(data: bytes) -> int:
-    """Return a descriptor, at its start, of a nameless file; unlike a pipe it takes any size and needs no writer."""
+    """Return a descriptor of an anonymous file, at its start. Unlike a pipe, it takes any size and needs no writer."""
     fd = os.memfd_create("hermes", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:
@@ -37,38 +36,38 @@ def anonymous_file(data: bytes) -> int:
 
 
 class Session:
-    """What commands leave behind for the next one: the text that restores it, and the working directory."""
+    """State that commands leave for the next one: the text that restores it, and the working directory."""
 
     def __init__(self, slot: Slot, directory: str) -> None:
         self.slot = slot
         self._directory = Path(directory)
-        # Unknown beforehand, so that nothing written before this session passes for what its commands left.
+        # Unpredictable, so that no file written before this session can be mistaken for the state of its commands.
         self._number = int.from_bytes(os.urandom(7), "big")
         self._cwd = os.fsencode(slot.workspace)
         self._state = self._proven = NO_STATE
-        """What the last command has left, and the last with which a command has begun."""
+        """The state that the last command left, and the last state with which a command has begun."""
         self._source, self._size = -1, 0
-        """What the last command was read from, and its size before the command began."""
+        """Descriptor from which the last command was read, and the file's size before the command began."""
         self._launched: dict[int, tuple[int, int]] = {}
-        """The same of what runs in the background, by its process."""
+        """The same for background processes, by pid."""
 
     def begin_in(self, cwd: str | None) -> None:
-        """Create and choose the first command's directory."""
+        """Create the directory of the first command and use it."""
         start = self.slot.path(cwd or "")
         with self.slot.acting():
             start.mkdir(parents=True, exist_ok=True)
         self._cwd = os.fsencode(start)
 
     def follow(self, other: Session) -> None:
-        """Go on from where another session is: its directory and all that its commands left."""
+        """Continue with the state of another session: its directory and everything that its commands left."""
         other.snapshot()
         self._state, self._proven, self._cwd = other._state, other._proven, other._cwd
 
     def snapshot(self) -> None:
-        """Have the state at hand as it is now; it always is after a command of this kind of session."""
+        """Update the saved state. In this kind of session, each command has already done so."""
 
     def enter(self, cwd: str | None) -> str:
-        """Make the command's directory current; returns what to tell about it, raises OSError if `cwd` is no use."""
+        """Change to the command's directory. Return a note for its output; raise OSError if `cwd` cannot be entered."""
         with self.slot.acting():
             if cwd is not None:
                 os.chdir(self.slot.path(cwd))
@@ -84,7 +83,7 @@ class Session:
         return ""
 
     def spawn(self, request: dict[str, Any], command: bytes, marker: str, streams: tuple[int, int, int]) -> int:
-        """Start bash on a command whose end is saved; the current directory is the command's."""
+        """Start bash, in the current directory, on a command whose state is saved at its end."""
         own, cwd = request["env"], request["cwd"]
         forgotten = list(own) + (["OLDPWD"] if cwd is not None else [])
         with self.slot.acting():
@@ -95,12 +94,12 @@ class Session:
         return pid
 
     def has_begun(self) -> bool:
-        """Tell whether the command that was started last has begun; until then its bash restores the session."""
-        # Nothing is known after `forget`, and nothing is to be started any more.
+        """Return whether the last command has begun. Before that, its bash restores the session."""
+        # After `forget` there is no descriptor to check, and no command must be started again.
         return self._source < 0 or os.fstat(self._source).st_size == self._size + 1
 
     def step_back(self) -> bytes | None:
-        """Give up what keeps a command from beginning; returns what to tell about it, None if nothing is left."""
+        """Give up state that prevents a command from beginning. Return a note about it, or None if no state is left."""
         if self._state != self._proven:
             self._state = self._proven
             return _LAST_LOST
@@ -124,15 +123,15 @@ class Session:
         marker: str,
         terminal: bool = False,
     ) -> int:
-        """Start bash on a command that finds the session as it is now and changes nothing of it; returns its id.
+        """Start bash on a command with the session's current state, which it does not change. Return its pid.
 
         Args:
             command: Bash text.
             streams: Descriptors for its standard input, output and error; all one terminal if `terminal`.
             env: Variables besides the session's.
             cwd: Its directory; the session's if None.
-            marker: What it and everything it starts can be recognised by.
-            terminal: Whether the first of `streams` is the terminal that controls it.
+            marker: Marker that identifies it and everything it starts.
+            terminal: Whether the first of `streams` becomes its controlling terminal.
         """
         self.enter(cwd)
         try:
@@ -144,7 +143,7 @@ class Session:
         return pid
 
     def has_run(self, pid: int) -> bool:
-        """Tell whether what was launched has begun before its end; to be asked once, when it has ended."""
+        """Return whether a launched process began its command before it ended. Call this once, after its end."""
         source, size = self._launched.pop(pid, (-1, 0))
         if source < 0:
             return True
@@ -169,7 +168,7 @@ class Session:
         terminal: bool = False,
     ) -> tuple[int, int, int]:
         content = b"\0".join((self._state.options + command, os.fsencode(assignments(own)), self._state.text, b""))
-        # Once there is a saved state it says it all; a variable that was unset must not come back.
+        # A saved state has all variables; a variable that was unset must not come back from the environment.
         environment = {} if self._state.text else dict(self.slot.environment)
         environment["PWD"] = self.directory(cwd)
         source = anonymous_file(content)
@@ -191,7 +190,7 @@ class Session:
             self._make_place(forgotten)
 
     def _move(self) -> None:
-        """Take another place for what is saved: a command has put something into its way, or shut it."""
+        """Choose another directory for the saved state, because a command has blocked the old one."""
         self.slot.leftovers.add(str(self._directory))
         self._directory = Path(f"/tmp/hermes-{os.urandom(8).hex()}")  # noqa: S108 - its name is unguessable
         self._directory.mkdir(mode=0o700)
@@ -205,12 +204,12 @@ class Session:
             state.touch(mode=0o600)
         else:
             if not stat.S_ISREG(found) or found & 0o600 != 0o600:
-                raise OSError("the place of the saved state is taken")
+                raise OSError("another file is in the place of the saved state")
         if forgotten:
             (self._directory / "call").unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Delete the saved state, which may hold secrets."""
+        """Delete the saved state, which can contain secrets."""
         self._drop_source()
         for pid in list(self._launched):
             self.has_run(pid)
@@ -225,10 +224,10 @@ class Session:
             self.slot.leftovers.add(str(self._directory))
 
     def save(self, *, keep_cwd: bool) -> None:
-        """Take over what the command left; a torn or missing file leaves everything as it was before it."""
+        """Load the state that the command left. If the file is torn or missing, keep the state from before."""
         self._proven = self._state
         try:
-            # The session can put anything in this place, such as a pipe or an endless file.
+            # Commands can put anything in this place, such as a pipe or an endless file.
             with self.slot.acting():
                 fd = os.open(self._directory / "state", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:

@@ -1,4 +1,4 @@
-"""Writes an arriving file or tree to its target and nowhere else, whoever sent it."""
+"""Writes an arriving file or tree to its target and nowhere else, regardless of its sender."""
 
 from __future__ import annotations
 

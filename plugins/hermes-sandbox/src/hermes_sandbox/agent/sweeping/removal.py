@@ -19,7 +19,7 @@ _ALL_FOR_OWNER = 0o700
 
 
 def act_as(uid: int) -> None:
-    """Act as a user for file access, whoever acted before; 0 is the agent's own."""
+    """Switch the user for file access, from any previous user; 0 is the agent's own."""
     if os.geteuid() != uid:
         os.seteuid(0)
         os.seteuid(uid)
