@@ -179,7 +179,7 @@ def test_a_model_that_says_nothing_is_judged_and_the_summary_says_so(
     outcome = rollouts()[0]
     assert (len(seen), outcome["stop_reason"], outcome["reward"]) == (1, "final_answer", 0.0)
     assert outcome["counters"]["empty_replies"] == 1
-    assert "1 rollout ended with a reply without text and calls" in result.stdout + result.stderr
+    assert "1 rollout ended with a reply without text or calls" in result.stdout + result.stderr
 
 
 def without_count(answer, **choice):

@@ -1,4 +1,4 @@
-"""After `kill -9` at any moment the same command continues: no rollout lost, none twice, the file never torn."""
+"""After `kill -9` at any moment, the same command continues: no rollout is lost or recorded twice, no line is torn."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_run_of_nothing_but_failures_stops_says_why_and_is_continued(hermes, t
     result = hermes(*command, "--max-failures", "4")
     assert result.returncode == 1
     assert "TaskError (to blame: task)" in result.stderr
-    assert "mend that and give the same command again with --retry-failed" in result.stderr
+    assert "fix the cause, then run the same command again with --retry-failed to continue" in result.stderr
     assert 4 <= len(rollouts()) <= 6
     assert json.loads((tmp_path / "out" / "summary.json").read_bytes())["rollouts"]["total"] == len(rollouts())
     result = hermes(*command, "--max-failures", "0")

@@ -260,7 +260,7 @@ async def test_a_run_that_must_be_exact_is_not_accepted_when_it_is_started_again
         for _ in range(3):
             code, output = await run_tasks(server, tokenizer_folder, tmp_path, "--require-exact", "--max-concurrent", 1)
             assert code == 1, output
-            assert "exact samples were wanted; prefix_exact_share is 0" in output
+            assert "expected exact samples, got this fault: prefix_exact_share is 0" in output
             assert "Traceback" not in output
         assert len(outcomes(tmp_path)) == 2
         code, output = await run_tasks(server, tokenizer_folder, tmp_path)
@@ -294,7 +294,7 @@ async def test_a_constrained_run_is_refused_as_exact_unless_that_is_allowed(toke
         code, output = await run_tasks(server, tokenizer_folder, tmp_path / "refused", "--require-exact", *constrained)
         words = " ".join(output.split())
         assert code == 1, output
-        assert "exact samples were wanted; turn 0:" in words
+        assert "expected exact samples, got this fault: turn 0:" in words
         assert f"sampled tokens under {next(iter(mask))}" in words
         assert "--allow-constrained" in words
         allowed = ("--require-exact", "--allow-constrained", *constrained)

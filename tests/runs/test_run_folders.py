@@ -85,7 +85,7 @@ def test_a_folder_called_latest_is_left_alone_and_said(hermes, path, tmp_path):
     (tmp_path / "runs" / "latest" / "mine").write_text("mine")
     told = hermes("run", path)
     assert told.returncode == 0
-    assert "runs/latest does not lead to runs/" in told.stderr
+    assert "runs/latest does not point to runs/" in told.stderr
     assert (tmp_path / "runs" / "latest" / "mine").read_text() == "mine"
 
 

@@ -88,7 +88,7 @@ async def test_a_run_whose_node_dies_is_complete_and_says_what_may_be_left(own_s
     assert (result.returncode, "reward" in result.stdout) == (0, True), result.stderr
     warning = result.stderr.partition("warning: ")[2]
     assert warning.startswith("engine 'local' could not be closed: backend 'slurm': ")
-    assert "of its sandboxes 2 may be left\n  → " in warning
+    assert "2 of its sandboxes may be left\n  → " in warning
     assert "hermes-core sandboxes gc" in warning
 
 

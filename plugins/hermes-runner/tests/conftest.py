@@ -12,7 +12,7 @@ sys.path.insert(0, str(SUPPORT))
 
 @pytest.fixture(scope="session")
 def registry():
-    """The core's own plugin and the local one of the tests; nothing else that is installed."""
+    """A registry with the packages that the tests need and their local plugin, and no other installed plugin."""
     from hermes_core.discovery import PluginSettings, load_plugins
 
     settings = PluginSettings(

@@ -1,4 +1,4 @@
-"""The run's configuration: old names, clear refusals, a printed form that runs unchanged."""
+"""The config of a run: names of hermes-agent, refusals, and a printed form that runs unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def parse(**values):
     return RunConfig.parse({"tasks": "t.jsonl", **values}, source="run.yaml")
 
 
-def test_the_predecessors_names_and_defaults_are_kept():
+def test_the_names_and_defaults_of_hermes_agent_are_kept():
     config = parse()
     assert (config.max_agent_turns, config.agent_temperature, config.terminal_backend) == (30, 1.0, "local")
     assert (config.terminal_timeout, config.terminal_lifetime) == (120, 3600)
@@ -44,7 +44,7 @@ def test_an_unknown_key_names_those_of_its_own_level(values, said):
 
 @pytest.mark.parametrize("key", ["isolation", "network", "timeout", "lifetime"])
 def test_a_sandbox_field_with_a_key_of_its_own_is_not_overridden_silently(key):
-    with pytest.raises(ConfigError, match=f"sandbox.{key} is the key"):
+    with pytest.raises(ConfigError, match=f"sandbox has no key '{key}'; set '"):
         parse(sandbox={key: "none"})
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_policy_cause_lists_the_known_ones():
 
 
 def test_a_wrong_value_says_what_was_found():
-    with pytest.raises(ConfigError, match=r"group_size: .*found 0"):
+    with pytest.raises(ConfigError, match=r"group_size: .*got 0"):
         parse(group_size=0)
 
 
@@ -91,7 +91,7 @@ def test_a_config_that_is_missing_or_no_mapping_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="--config"):
         load_config(tmp_path / "nothing.yaml")
     (tmp_path / "list.yaml").write_text("- 1")
-    with pytest.raises(ConfigError, match="wanted a mapping"):
+    with pytest.raises(ConfigError, match="expected a mapping"):
         load_config(tmp_path / "list.yaml")
 
 

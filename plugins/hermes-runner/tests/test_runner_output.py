@@ -1,4 +1,4 @@
-"""The output folder: never torn, one writer, honest about a full disk."""
+"""The output folder: torn lines are cut off, one run writes to it, and a full disk is an error."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_write_that_fails_takes_nothing_from_another_writer(tmp_path, monkeypa
     written, write = [], os.write
 
     def full(descriptor, data):
-        """Take a part of the first line, then be full; the other one writes meanwhile, if it can."""
+        """Write a part of the first line, then fail as a full disk; the other writer tries to write meanwhile."""
         if written:
             other.start()
             other.join(0.2)
@@ -131,7 +131,7 @@ def test_a_different_run_is_refused_with_the_keys_that_differ(opened):
         opened({"seed": 2, "model": "oracle"})
 
 
-def test_a_start_that_recorded_nothing_binds_nobody(opened):
+def test_a_start_that_recorded_nothing_does_not_fix_the_settings(opened):
     opened({"seed": 1}).close()
     assert opened({"seed": 2}).manifest["fingerprint"] == {"seed": 2}
 
@@ -214,7 +214,7 @@ def test_a_run_writes_where_a_link_led_when_it_began(opened, tmp_path):
     assert list((tmp_path / "two").iterdir()) == []
 
 
-def test_a_folder_is_bound_to_what_it_grows_to_when_something_runs(opened):
+def test_a_grown_group_size_is_fixed_when_a_rollout_begins(opened):
     first = opened({"group_size": 2})
     first.rollouts.append(outcome("a"))
     first.close()
@@ -236,7 +236,7 @@ def test_a_line_that_only_begins_like_a_rollout_is_named_when_it_is_read(opened)
         list(folder.outcomes())
 
 
-def test_whoever_finds_a_chosen_folder_taken_or_gone_chooses_again(opened, tmp_path):
+def test_another_folder_is_chosen_if_the_chosen_one_is_taken_or_gone(opened, tmp_path):
     taken, gone, free = tmp_path / "taken", tmp_path / "gone", tmp_path / "free"
     opened(path=taken)
 
@@ -261,7 +261,7 @@ def test_a_chosen_folder_that_cannot_be_written_is_not_left_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_an_empty_folder_goes_latest_leads_to_the_one_before_it(tmp_path):
+def test_latest_points_to_the_run_before_an_empty_folder_that_is_removed(tmp_path):
     old, new = (tmp_path / f"2026-11-2{day}T00-00-00-tasks" for day in (7, 8))
     for folder in (old, new):
         folder.mkdir()
@@ -287,7 +287,7 @@ def test_a_file_of_the_folder_is_replaced_whole(opened):
     assert not [path for path in Path(folder.path).iterdir() if path.name.startswith(".summary")]
 
 
-def test_a_file_that_cannot_be_replaced_is_left_and_no_draft_of_it(tmp_path):
+def test_a_file_that_cannot_be_replaced_stays_and_its_draft_is_removed(tmp_path):
     (tmp_path / "summary.json").mkdir()
     with pytest.raises(OutputError, match="cannot write"):
         write_atomically(tmp_path / "summary.json", "{}")

@@ -1,4 +1,4 @@
-"""The configuration of a run: what `run.yaml` and the flags hold."""
+"""The configuration of a run, as given by `run.yaml` and the flags."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ DEFAULT_POLICY: Mapping[str, Action] = {
     "max_turns": "score",
     "tool_call_limit": "score",
 }
-"""What happens to a rollout for each cause; see `runner.policy`."""
+"""What happens to a rollout, by the cause that ended it; see `hermes_runner.policy`."""
 
 
 _SANDBOX = TypeAdapter(SandboxSpec)
 _TOKEN_PROTOCOLS = ("vllm", "sglang", "atropos")
-"""Those of hermes-tokens; a stranger's protocol says itself what it lacks, when the run opens its model."""
+"""The protocols of hermes-tokens. One of another package reports what it lacks when the run opens its model."""
 _OWN_KEYS = {
     "isolation": "isolation",
     "network": "network",
     "timeout": "terminal_timeout",
     "lifetime": "terminal_lifetime",
 }
-"""Fields of `SandboxSpec` that have a key of their own, under the predecessor's names."""
+"""Fields of `SandboxSpec` that have separate keys in the config, by hermes-agent's names."""
 
 
 class Choice(BaseModel):
-    """A component by name, with its options; a text is one without options."""
+    """The name of a component and its options; in a config, a string is a component without options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,21 +72,21 @@ class PluginConfig(BaseModel):
 
 
 class RunConfig(BaseModel):
-    """Everything a run can be told; keys keep the predecessor's names where it had them."""
+    """All settings of a run. Keys that hermes-agent had keep its names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tasks: str
     """A task file (.jsonl) or a Harbor task folder."""
     out: str | None = None
-    """Output folder. Not set: a new one below `runs`, or that of the same run which was cut off."""
+    """Output folder. Not set: that of the same run if it was interrupted, else a new one below `runs`."""
     model: str = "oracle"
     """`oracle`, `nop`, or the address of an OpenAI-compatible server, ending in /v1."""
     model_name: str | None = None
     allow_unlisted_model: bool = False
-    """Ask for `model_name` where the server's list of models does not have it, such as an adapter's name."""
+    """Use `model_name` even if the server does not list it as a model, such as the name of an adapter."""
     model_protocol: str = "chat"
-    """What the server speaks: OpenAI chat completions, or token ids in and out, which makes rollouts trainable."""
+    """Protocol of the server: OpenAI chat completions, or token ids in and out, which makes rollouts trainable."""
     tokenizer: str | None = None
     """Folder of the model's tokenizer in Hugging Face form; the token protocols need it."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -96,7 +96,7 @@ class RunConfig(BaseModel):
     """Where a branch may begin. Not set: where history is edited, or a turn ends with a stop token that the chat
     template does not write. True: also where a template that cannot be followed rewrites history. False: nowhere."""
     allow_constrained: bool = False
-    """Take samples that were drawn under a mask (a grammar, a bias) for exact; they are marked and counted."""
+    """Accept samples that were drawn under a mask (a grammar, a bias) as exact; they are marked and counted."""
     logprobs_mode: Literal["raw", "processed"] | None = None
     """Which logprobs the server sends, as its own option says; recorded with the rollouts."""
     api_key_env: str | None = None
@@ -104,7 +104,7 @@ class RunConfig(BaseModel):
     model_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
     model_retries: int = Field(4, ge=0)
     rate_limit_patience: float = Field(900.0, allow_inf_nan=False, ge=0)
-    """Seconds that one model call waits, in all, because the server limits the rate."""
+    """Total seconds that one model call waits for the server's rate limit."""
     mistake_rate: float = Field(0.25, allow_inf_nan=False, ge=0, le=1)
     """For `oracle`: how often a rollout makes mistakes."""
     group_size: int = Field(1, ge=1)
@@ -114,9 +114,9 @@ class RunConfig(BaseModel):
     split: str | None = None
     seed: int = 0
     max_concurrent: int = Field(16, ge=1)
-    """Rollouts in flight."""
+    """Maximum number of concurrent rollouts."""
     engine: str = "local"
-    """Where rollouts are played: in this process, or by an engine that a plugin brings."""
+    """Where rollouts run: `local` is this process; plugins add other engines."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     max_sandbox_starts: int = Field(8, ge=1)
     enabled_toolsets: list[str] | None = None
@@ -128,21 +128,21 @@ class RunConfig(BaseModel):
     time_limit: float | None = Field(None, allow_inf_nan=False, gt=0)
     max_tool_calls: int | None = Field(None, ge=0)
     max_truncated_replies: int | None = Field(3, ge=1)
-    """Replies in a row that the token limit of one model call cuts off in the middle of a tool call, after which the
-    rollout ends; null: never."""
+    """A rollout ends after so many replies in a row were cut off in the middle of a tool call by the token limit of one
+    model call; null: never."""
     agent_temperature: float = Field(1.0, allow_inf_nan=False, ge=0)
     max_tokens: int | None = Field(None, ge=1)
-    """Tokens of one model call."""
+    """Maximum number of sampled tokens of one model call."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     terminal_backend: str = "local"
     backend_options: dict[str, Any] = Field(default_factory=dict)
-    """Of the backend that is used; over those that `backends` has for it."""
+    """Options of the run's backend; they override the ones that `backends` has for it."""
     backends: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Options by backend, so that a run moves to another one by its name alone."""
+    """Options by backend, so that changing `terminal_backend` is enough to use another one."""
     terminal_timeout: float = Field(120.0, allow_inf_nan=False, gt=0)
     terminal_lifetime: float = Field(3600.0, allow_inf_nan=False, gt=0)
     isolation: str | None = None
-    """Level every sandbox must have; the first one that the backend declares if not given."""
+    """Isolation level that every sandbox must have. Not set: the first level that the backend declares."""
     network: Literal["none", "allowlist", "full"] = "full"
     sandbox: dict[str, Any] = Field(default_factory=dict)
     """Further fields of `SandboxSpec`."""
@@ -155,15 +155,15 @@ class RunConfig(BaseModel):
     tool_result_overrides: dict[str, int] = Field(default_factory=dict)
     verifier_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
     verifier_access: Access = "live"
-    """The least access that every verifier gets: live, read_only or fresh; tasks and verifiers may ask for more."""
+    """Minimum access level of verifiers, in rising order live, read_only, fresh; tasks and verifiers can raise it."""
     policy: dict[str, Action] = Field(default_factory=dict)
     max_attempts: int = Field(3, ge=1)
     max_failures: int = Field(16, ge=0)
-    """Rollouts without a reward by one kind of failure after which the run stops, unless one was good; 0: never."""
+    """The run stops when so many rollouts have failed with one cause and none has succeeded; 0: never."""
     report: bool = True
-    """Write `report.html`, by the sink `report`."""
+    """Write `report.html`, with the sink `report`."""
     sinks: list[Choice] = Field(default_factory=list)
-    """Where outcomes are written besides, each sink once."""
+    """Where outcomes are written in addition to `rollouts.jsonl`; each sink at most once."""
     plugins: PluginConfig = PluginConfig()
 
     @model_validator(mode="after")
@@ -182,27 +182,27 @@ class RunConfig(BaseModel):
     def _check_protocol(self) -> None:
         if self.model_protocol == "chat":
             if self.require_exact:
-                raise ValueError("require_exact wants a token protocol: model_protocol vllm, sglang or atropos")
+                raise ValueError("require_exact needs a token protocol: set model_protocol to vllm, sglang or atropos")
         elif self.tokenizer is None and self.model_protocol in _TOKEN_PROTOCOLS:
             raise ValueError(f"model_protocol {self.model_protocol} needs the model's tokenizer: --tokenizer DIR")
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
-        """Validate; an error names the key, what was found and the nearest known key."""
-        searched = {name: item for name, item in values.items() if name != "system_prompt"}  # of which nothing is
+        """Validate the values; an error names the key, the nearest known key, and the value unless it can be secret."""
+        searched = {name: item for name, item in values.items() if name != "system_prompt"}  # never withheld
         if withheld := next(find_withheld(searched), None):
             raise ConfigError(
-                f"{source}: {withheld} is {WITHHELD!r}, which stands in the place of a secret that was not printed",
-                hint="write the secret there, or take the key out where its environment variable is set",
+                f"{source}: {withheld}: expected a secret, got {WITHHELD!r}, which is printed in place of one",
+                hint="write the secret there, or remove the key if its environment variable is set",
             )
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            # Without its cause, whose text repeats the values that were given.
+            # The cause is suppressed, because its text repeats the values.
             raise _readable(error, source) from None
 
     def all_sinks(self) -> list[Choice]:
-        """Return the sinks of the run, the report's included."""
+        """Return the sinks of the run, including the one that writes the report."""
         of_its_own = self.report and all(sink.name != "report" for sink in self.sinks)
         return [Choice(name="report"), *self.sinks] if of_its_own else self.sinks
 
@@ -212,7 +212,7 @@ class RunConfig(BaseModel):
         return Ref(kind="backend", name=self.terminal_backend, options=options)
 
     def run_backends(self) -> RunBackends:
-        """Return what the run asks of backends, for commands that look at these."""
+        """Return the run's settings of backends, for commands that inspect backends."""
         own = self.backend_ref()
         return RunBackends(
             backend=own.name,
@@ -222,12 +222,12 @@ class RunConfig(BaseModel):
         )
 
     def sandbox_spec(self) -> SandboxSpec:
-        """Return what every rollout's sandbox must be, before a task's own fields."""
+        """Return the sandbox spec of every rollout, without the fields that its task sets."""
         own = {key: getattr(self, name) for key, name in _OWN_KEYS.items()}
         known = set(SandboxSpec.__dataclass_fields__) - set(own) - {"rollout_id"}
         for key in self.sandbox:
             if key in own:
-                raise ValueError(f"sandbox.{key} is the key {_OWN_KEYS[key]!r} of the run itself; set it there")
+                raise ValueError(f"sandbox has no key {key!r}; set {_OWN_KEYS[key]!r} of the run instead")
             if key not in known:
                 raise ValueError(f"sandbox has no key {key!r}{_nearest(key, known)}")
         try:
@@ -236,12 +236,12 @@ class RunConfig(BaseModel):
             problem = error.errors(include_url=False)[0]
             key = str(problem["loc"][0]) if problem["loc"] else ""
             named = f"sandbox.{'.'.join(map(str, problem['loc']))}" if key not in own else _OWN_KEYS[key]
-            # All that a sandbox is told can be shown, but for its variables.
+            # All fields of a sandbox can be shown, except its environment variables.
             found = quote_value(problem["input"], problem["loc"])
-            raise ValueError(f"{named}: {problem['msg']}, found {found}") from None
+            raise ValueError(f"{named}: {problem['msg']}, got {found}") from None
 
     def limits(self) -> RolloutLimits:
-        """Return the limits of every rollout, before a task's own."""
+        """Return the limits of every rollout, without those that its task sets."""
         names = RolloutLimits.__dataclass_fields__
         return RolloutLimits(**{name: getattr(self, name) for name in names})
 
@@ -277,13 +277,13 @@ def load_config(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"config {path} is not valid YAML in UTF-8: {yaml_problem(error)}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"config {path}: wanted a mapping of keys to values, found {type(values).__name__}")
+        raise ConfigError(f"config {path}: expected a mapping of keys to values, got {type(values).__name__}")
     return values
 
 
 def _readable(error: ValidationError, source: str) -> ConfigError:
     problems = error.errors(include_url=False)
-    # A misspelt key is one that is unknown and, where it must be there, one that is missing.
+    # A misspelt required key causes two problems, an unknown key and a missing one; the unknown one is reported.
     problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
@@ -292,12 +292,12 @@ def _readable(error: ValidationError, source: str) -> ConfigError:
         return ConfigError(f"{source} has an unknown key {key!r}{_nearest(str(name), known)}")
     if not key:
         return ConfigError(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
-    found = "" if problem["type"] == "missing" else f", found {_show_input(problem)}"
+    found = "" if problem["type"] == "missing" else f", got {_show_input(problem)}"
     return ConfigError(f"{source}: {key}: {problem['msg']}{found}")
 
 
 def _show_input(problem: Any) -> str:
-    """Show what was found, but not within options, of which only their component knows what is secret."""
+    """Quote the value of a problem; of options show only the type, as only their component knows which are secret."""
     name, value = str(problem["loc"][0]), problem["input"]
     is_open = name in {"backends", "sinks", "sandbox", "extra_body"} or name.endswith("_options")
     return type(value).__name__ if is_open else quote_value(value, problem["loc"])

@@ -1,4 +1,4 @@
-"""How exact a run's samples are: the rollouts' reports summed up, and what became of every other sampled token."""
+"""Sums up how exact the samples of a run's rollouts are, and counts the other sampled tokens by cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN: Final = 20
 
 
 class InexactRolloutError(HermesError):
-    """A run that must be exact has a rollout whose samples are not what the model sampled."""
+    """A run with `require_exact` has a rollout whose samples are not exactly what the model sampled."""
 
     fatal = True
 
@@ -24,23 +24,23 @@ def require_exact(outcome: RolloutOutcome, *, allow_constrained: bool) -> None:
     fault = outcome.exactness and outcome.exactness.why_not_exact(allow_constrained=allow_constrained)
     if fault:
         raise InexactRolloutError(
-            f"rollout {outcome.rollout_id}: exact samples were wanted; {fault}",
-            hint="its record is in rollouts.jsonl, under exactness; without --require-exact the run goes on",
+            f"rollout {outcome.rollout_id}: expected exact samples, got this fault: {fault}",
+            hint="see 'exactness' in its line of rollouts.jsonl; without --require-exact the run continues",
         )
 
 
 def require_exact_run(summary: Mapping[str, Any], *, allow_constrained: bool) -> None:
-    """Raise `InexactRolloutError` for a rollout that an earlier start of the run has recorded and is not exact."""
+    """Raise `InexactRolloutError` if a rollout that an earlier start of the run recorded is not exact."""
     found = summary.get("exactness") or {}
     for rollout in (*found.get("not_exact", ()), *(() if allow_constrained else found.get("under_mask", ()))):
         raise InexactRolloutError(
-            f"rollout {rollout['rollout_id']}: exact samples were wanted; {rollout['fault']}",
+            f"rollout {rollout['rollout_id']}: expected exact samples, got this fault: {rollout['fault']}",
             hint="an earlier start recorded it in rollouts.jsonl; without --require-exact the run is accepted",
         )
 
 
 class ExactnessSummary:
-    """Sums up reports; a run whose model keeps no tokens has none."""
+    """Sums up the exactness reports of rollouts; without a token protocol there are none."""
 
     def __init__(self) -> None:
         self._total = Exactness()
@@ -50,7 +50,7 @@ class ExactnessSummary:
         self._under_mask: list[dict[str, str]] = []
 
     def add(self, outcome: Mapping[str, Any]) -> None:
-        """Count a rollout; one that is not handed on counts under its cause."""
+        """Count a rollout; the tokens of one that is not trained on count under the cause of that."""
         report = _report(outcome)
         if report is None:
             return
@@ -64,7 +64,7 @@ class ExactnessSummary:
         self._total += report
 
     def add_attempt(self, outcome: Mapping[str, Any]) -> None:
-        """Count an attempt that was played again."""
+        """Count an attempt that was followed by another one."""
         report = _report(outcome)
         if report is not None:
             self._leave_out(outcome, report)
@@ -73,7 +73,7 @@ class ExactnessSummary:
         self._not_trained[why_not_trained(outcome)] += report.sampled
 
     def to_json(self) -> dict[str, Any] | None:
-        """Return the sum, with the sampled tokens that are not handed on by cause; None without any tokens."""
+        """Return the sum, with the sampled tokens that are not trained on by cause; None without any tokens."""
         if not self._rollouts and not self._not_trained:
             return None
         report = self._total.to_json()

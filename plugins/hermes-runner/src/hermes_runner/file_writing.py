@@ -1,8 +1,8 @@
-"""Files that a kill or a full disk leaves whole: JSON lines that are appended, and files that are replaced.
+"""Writes files that a kill or a full disk does not damage: appended JSON lines, and files that are replaced.
 
-Lines are appended under the file's lock, which is held for that alone, so several processes may append to one file. A
-kill can therefore only tear the last line, which whoever opens the file or appends next cuts off. What did not fit on
-the disk is cut off at once.
+A file is locked only while something is appended, so several processes can append to one file. A kill can therefore
+only tear the last line; the next process that opens the file or appends to it cuts this part off. A line that does not
+fit on the disk is cut off at once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hermes_core.contracts.model import encode
 
 _FULL: Final = frozenset({27, 28, 122})  # EFBIG, ENOSPC, EDQUOT
 _BLOCK: Final = 65536
-"""Bytes that are read at once in search of the last whole line."""
+"""Number of bytes read at once in the search for the last whole line."""
 
 
 class JsonlFile:
-    """An append-only file of JSON lines that is never left with half a line."""
+    """An append-only file of JSON lines; half a line at its end is cut off."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class JsonlFile:
                 while written < len(line):
                     written += os.write(self._fd, memoryview(line)[written:])
             except OSError:
-                with contextlib.suppress(OSError):  # what is no regular file has no size, and kept nothing
+                with contextlib.suppress(OSError):  # only a regular file has a size to restore
                     os.ftruncate(self._fd, size)
                 raise
 
@@ -66,13 +66,13 @@ class JsonlFile:
 
     @contextlib.contextmanager
     def _file_lock(self) -> Iterator[None]:
-        """Keep others from writing to the file; raises `OutputError`."""
+        """Lock the file against other writers; an `OSError` in the block becomes an `OutputError`."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 yield
             finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)  # also where a forked child has the file open
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # a child that has the file open would keep the lock
         except OSError as error:
             raise unwritable_error(self.path, error) from error
 
@@ -94,9 +94,9 @@ class JsonlFile:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of `path` when the block ends well, and is removed otherwise.
+    """Open a draft that replaces `path` when the block ends, or is removed if the block raises.
 
-    A reader sees the old content or the new one, never a part, also after a loss of power. Raises `OSError`.
+    A reader sees the old content or the new one, never a part of it, even after a power loss. Raises `OSError`.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -110,10 +110,10 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, text: str) -> Path:
-    """Write a text by `replace_file`; raises `OutputError`."""
+    """Write a text with `replace_file` and return its path; raises `OutputError`."""
     try:
         with replace_file(path) as out:
-            # What UTF-8 cannot say is half of a surrogate pair; in JSON this is its escape.
+            # UTF-8 cannot encode a lone surrogate; the backslash form is its escape in JSON.
             out.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise unwritable_error(path, error) from error
@@ -121,9 +121,9 @@ def write_atomically(path: Path, text: str) -> Path:
 
 
 def unwritable_error(path: Path, error: OSError) -> OutputError:
-    """Return an error that says what keeps a place from being written, and what to do."""
-    hint = "free space there and give the same command again: it continues" if error.errno in _FULL else None
+    """Return an error that says why a path cannot be written, and what to do."""
+    hint = "free space there, then run the same command again to continue" if error.errno in _FULL else None
     with contextlib.suppress(OSError):
         if hint is None and not os.access(path if path.exists() else path.parent, os.W_OK):
-            hint = "name a folder that you may write to with --out"
-    return OutputError(f"cannot write {path}: {error.strerror}", hint=hint or "name another folder with --out")
+            hint = "choose a writable folder with --out"
+    return OutputError(f"cannot write {path}: {error.strerror}", hint=hint or "choose another folder with --out")

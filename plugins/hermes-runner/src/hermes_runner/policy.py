@@ -1,4 +1,4 @@
-"""What becomes of a rollout for the cause it ended by: retry, drop, score or mask; decided by the config, recorded."""
+"""Decides by the cause that ended a rollout whether to retry, drop, score or mask it, and records the decision."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hermes_runner.config import DEFAULT_POLICY, Action
 
 
 class Policy:
-    """Maps causes to actions.
+    """Maps causes to actions: `DEFAULT_POLICY`, overridden by the config.
 
-    - `retry`: play it again if the error may pass, up to `max_attempts`; else, and after them, as `drop`.
-    - `drop`: the outcome is recorded and its group goes on without it.
-    - `score`: the reward counts as it is.
-    - `mask`: recorded and counted in the group, but no token of it is trained.
+    - `retry`: run another attempt if the error is retryable, up to `max_attempts`; otherwise like `drop`.
+    - `drop`: record the outcome, and continue the group without it.
+    - `score`: count the reward as it is.
+    - `mask`: record the outcome and count it in the group, but train none of its tokens.
 
-    A suspect rollout is played again whatever the actions are: without a second attempt a model that ends its sandbox
-    would have no reward where it deserves a bad one.
+    A suspect rollout gets another attempt whatever its action is: without a second attempt, a model that kills its
+    sandbox would get no reward instead of a bad one.
     """
 
     def __init__(self, overrides: Mapping[str, Action], *, max_attempts: int) -> None:
@@ -27,7 +27,7 @@ class Policy:
         self._max_attempts = max_attempts
 
     def wants_retry(self, outcome: RolloutOutcome, *, was_suspect: bool = False) -> bool:
-        """Tell whether the rollout is to be played again; `was_suspect` says that it had been so already."""
+        """Return whether the rollout needs another attempt; `was_suspect`: the attempt before was suspect too."""
         if outcome.suspect and not was_suspect:
             return True
         if self._action(outcome) != "retry" or outcome.attempt >= self._max_attempts:

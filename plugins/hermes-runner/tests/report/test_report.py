@@ -1,4 +1,4 @@
-"""The report: what is in the file, and what a browser makes of it."""
+"""The file of the report: what it contains, and what happens if it cannot be written."""
 
 from __future__ import annotations
 
@@ -206,9 +206,11 @@ def test_the_report_command_prints_the_table(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "pass@1" in printed.out
     assert "report.html" in printed.out
-    assert "1 line of rollouts.jsonl is no rollout" in printed.err
+    assert "1 line of rollouts.jsonl is not a rollout" in printed.err
 
 
 def test_a_folder_without_rollouts_is_refused(tmp_path):
-    with pytest.raises(OutputError, match=r"rollouts\.jsonl was wanted(?s:.*)--out"):
+    with pytest.raises(
+        OutputError, match=r"expected a folder with rollouts\.jsonl(?s:.*)hermes-core report runs/latest"
+    ):
         rebuild(tmp_path)

@@ -1,4 +1,4 @@
-"""What a browser makes of the report; the address after # drives it, and the DOM its script builds is read."""
+"""The report in a browser: the address after # sets the view, and the tests read the DOM that the script builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def dump(path: Path, tmp_path: Path, flags: tuple[str, ...] = (), **state: str) -> Page:
-    """Open the page in Chromium at an address that holds a state, and parse the DOM its script has built."""
+    """Open the page in Chromium at the address of a view, and parse the DOM that its script has built."""
     assert CHROMIUM is not None
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -114,7 +114,7 @@ def run_on_nodes(tmp_path_factory) -> Path:
 def test_the_page_shows_which_engine_ran_where_and_what_it_lost(run_on_nodes, tmp_path):
     root = dump(run_on_nodes, tmp_path).root
     (tile,) = [tile for tile in root.one(id="tiles").all("div", class_="tile") if tile.one("h2").text == "Engine"]
-    for words in ("ray", "4 workers on 3 nodes", "1 worker lost", "rollouts played by ray 199, local 1"):
+    for words in ("ray", "4 workers on 3 nodes", "1 worker lost", "rollouts run by ray 199, local 1"):
         assert words in tile.text
     found = root.one(id="nodes")
     assert "hidden" not in found.attributes
@@ -173,7 +173,7 @@ def test_what_counts_in_no_mean_and_what_plugins_did_wrong_is_said(tmp_path):
     assert "Sink, 2 ×: wandb: gone" in notices
     assert [row[3] for row in rows(page)][:2] == ["dropped", "1.000"]
     tiles = page.root.one(id="tiles").text
-    assert "1 dropped, in no mean: max turns 1" in tiles
+    assert "1 dropped, excluded from means: max turns 1" in tiles
     assert "1 masked" in tiles
     assert "26 rollouts without a reward that counts are not drawn" in page.root.one(id="histogram-note").text
     assert "5 more kinds (5 failures) in rollouts.jsonl" in page.root.one(id="failures-list").text

@@ -1,4 +1,4 @@
-"""The live display and its plain twin, with a clock in the test's hand."""
+"""The live and the plain progress display, with a clock that the tests set."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_dropped_rollout_does_not_count_in_the_mean():
     assert progress.mean_reward == pytest.approx(0.6)
 
 
-def test_one_is_not_many():
+def test_a_count_of_one_is_in_the_singular():
     progress, stream, _ = plain(total=1)
     with progress:
         progress.note_start("r0")
@@ -161,7 +161,7 @@ def test_a_retried_rollout_runs_once():
     assert not progress.running
 
 
-def test_the_first_failure_of_each_kind_is_told_at_once():
+def test_the_first_failure_of_each_kind_is_shown_at_once():
     progress, stream, _ = plain()
     for number in range(50):
         progress.note_outcome(outcome(number, None, failure=failure(message=f"gone {number}")))

@@ -1,4 +1,4 @@
-"""What cannot be closed when every rollout is recorded: a warning beside the summary, and no other exit code."""
+"""Parts that cannot be closed after the last rollout: a warning beside the summary, and the same exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_runner.config import RunConfig
 from hermes_runner.run.run import Run, execute
 
 ALLOWED = ("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner")
-GC = "→ hermes-core sandboxes gc removes what is left, once it can be reached; with --all what has no lease, too"
+GC = "→ hermes-core sandboxes gc removes what is left when it can be reached; --all includes what has no lease"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ TROUBLES = [
         "engine 'local' could not be closed: the model client: ConnectionError: the line is dead",
         GC,
     ),
-    ({"engine": "slips"}, "engine 'slips' could not be closed: KeyError: 'worker'; of its sandboxes 2 may be left", GC),
+    ({"engine": "slips"}, "engine 'slips' could not be closed: KeyError: 'worker'; 2 of its sandboxes may be left", GC),
     ({"engine": "mute"}, "engine 'mute' could not be closed: KeyError: 'worker'\n", GC),
     ({"engine": "exits"}, "engine 'exits' could not be closed: PluginEscapeError: SystemExit: 7", GC),
     (
@@ -69,7 +69,7 @@ async def test_a_complete_run_that_cannot_close_something_is_clean_and_warns(reg
     assert hint in stream.getvalue()
 
 
-async def test_everything_that_cannot_be_closed_is_said(registry, config):
+async def test_everything_that_cannot_be_closed_is_named(registry, config):
     stream = io.StringIO()
     values = config(terminal_backend="sticky", model="sticky", sinks=[{"name": "sticky"}])
     result = await Run(values, registry, stream=stream).execute()
@@ -89,7 +89,7 @@ def test_the_command_prints_the_summary_and_exits_with_zero(config, capsys, tmp_
 
 
 @pytest.mark.parametrize("trouble", [{"model": "sticky"}, {"engine": "slips"}])
-async def test_the_error_that_stopped_a_run_is_told_and_not_that_of_closing(registry, config, trouble):
+async def test_the_error_that_stopped_a_run_is_raised_and_not_that_of_closing(registry, config, trouble):
     stream = io.StringIO()
     values = config(terminal_backend="sticky", isolation="bwrap", **trouble)
     with pytest.raises(SandboxRefusedError, match="cannot enforce isolation 'bwrap'"):

@@ -1,4 +1,4 @@
-"""What a run writes down of its settings."""
+"""No secret of a run's settings is written, printed or quoted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_the_secrets_of_a_backend_are_in_no_file_and_another_token_continu
         await Run(third, registry, stream=io.StringIO()).execute()
 
 
-def test_where_it_is_not_known_what_is_secret_nothing_is_written_down(registry, tmp_path):
+def test_no_option_is_written_if_it_is_unknown_which_are_secret(registry, tmp_path):
     wrong = config(tmp_path, backend_options={"token": "s3cret", "nonsense": 1}, backends={"other": {"key": "s3cret"}})
     assert "s3cret" not in json.dumps(redact_used_settings(wrong, registry))
     unknown = config(tmp_path, terminal_backend="not-there", backend_options={"token": "s3cret"})
@@ -137,7 +137,7 @@ def test_a_config_is_printed_without_secrets_and_what_was_printed_is_refused_wit
     assert values["backends"]["unheard-of"] == {"anything": "(withheld)"}
     (tmp_path / "printed.yaml").write_text(printed)
     assert main([*command[:-1], str(tmp_path / "printed.yaml")]) == 2
-    assert "is '(withheld)', which stands in the place of a secret" in capsys.readouterr().err
+    assert "expected a secret, got '(withheld)'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_no_secret_reaches_an_error_or_its_traceback(tmp_path, capsys, values):
         (f'token: "{MARK}\nb: 1', "line 2"),
         (f"token: *{MARK}", "line 1, column 8"),
         (f"token: !{MARK} x", "line 1, column 8"),
-        (f"- {MARK}", "found list"),
+        (f"- {MARK}", "got list"),
     ],
 )
 def test_a_broken_config_file_is_not_quoted(tmp_path, capsys, text, said):
@@ -283,7 +283,7 @@ def test_whatever_lies_within_open_settings_is_shown_and_compared_without_its_se
     assert MARK not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_is_named_after_a_tool_is_no_secret(registry, tmp_path):
+def test_a_setting_that_is_named_after_a_tool_is_no_secret(registry, tmp_path):
     made = config(tmp_path, tool_result_overrides={"get_token": 500}, plugins={"prefer": {"tool:get_token": "a"}})
     shown = redact_settings(made, registry)
     assert (shown["tool_result_overrides"], shown["plugins"]["prefer"]) == ({"get_token": 500}, {"tool:get_token": "a"})
@@ -291,7 +291,7 @@ def test_what_is_named_after_a_tool_is_no_secret(registry, tmp_path):
 
 
 def test_what_the_model_reads_is_shown_as_it_is_and_runs_when_it_was_printed(registry, tmp_path):
-    """It stands in every rollout's messages anyway."""
+    """The system prompt is in every rollout's messages anyway."""
     prompt = 'Log in by connect(password="letmein", token=abcdef), see http://a:b@host and `--password=letmein`. x: '
     prompt += "(withheld)"
     made = config(tmp_path, system_prompt=prompt)
@@ -300,8 +300,8 @@ def test_what_the_model_reads_is_shown_as_it_is_and_runs_when_it_was_printed(reg
     assert RunConfig.parse(as_yaml(made), source="the test").system_prompt == prompt
 
 
-def test_what_is_said_of_a_backend_that_is_not_used_is_no_secret_by_itself(registry, tmp_path):
-    """One config has the options of many backends, also of those that are not installed here."""
+def test_not_every_option_of_an_unused_backend_is_a_secret(registry, tmp_path):
+    """A config can have the options of many backends, including ones that are not installed."""
     others = {"unheard-of": {"image": "python:3.11-slim", "token": MARK, "url": f"http://me:{MARK}-2@host"}}
     made = config(tmp_path, backends={**others, "keyed": {"by_name": {"a": f"{MARK}-3"}}})
     assert secret_texts(made, registry) == {MARK, f"{MARK}-2", f"{MARK}-3"}

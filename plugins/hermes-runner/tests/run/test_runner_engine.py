@@ -1,4 +1,4 @@
-"""Engines: one that a stranger's plugin brings plays a run exactly as the local one does, whatever happens to it."""
+"""Engines: a third party's engine runs a config exactly as the local one does, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ran(with_engines, tmp_path):
 
 
 def facts(lines):
-    """What the engine must not change. Rollout ids come from the run's own."""
+    """Return what an engine must not change, without rollout ids, which depend on the run's id."""
     return sorted([line["task_id"], *(line[key] for key in KEPT[1:] if key != "counters")] for line in lines.values())
 
 
@@ -66,7 +66,7 @@ async def test_a_strangers_engine_gives_the_outcomes_of_the_local_one(ran):
 
 
 async def test_the_run_s_own_sandbox_is_tried_where_a_task_brings_no_image(ran):
-    """The backend's own image may not be there, and nobody may need it."""
+    """The backend's default image can be missing if no task needs it."""
     imaged = task("a", sandbox={"image": "debian"})
     with pytest.raises(HermesError, match=r"^backend 'local' cannot enforce isolation 'gvisor'"):
         await ran("local", task("b"), imaged, isolation="gvisor")
@@ -119,17 +119,17 @@ async def test_a_fatal_error_of_the_engine_stops_the_run(ran):
 
 @pytest.mark.parametrize("trouble", ["other", "nothing"])
 async def test_an_engine_that_gives_back_something_else_is_broken(ran, trouble):
-    with pytest.raises(BrokenComponentError, match="engine 'bent' gave back"):
+    with pytest.raises(BrokenComponentError, match="engine 'bent' was expected to return"):
         await ran("bent", engine_options={"trouble": trouble})
 
 
-async def test_what_the_run_cannot_begin_with_is_reported_before_anything_runs(ran, tmp_path):
+async def test_an_engine_that_cannot_open_stops_the_run_before_any_rollout(ran, tmp_path):
     with pytest.raises(UserError, match="shut"):
         await ran("desks", engine_options={"trouble": "shut"})
     assert (tmp_path / "out" / "rollouts.jsonl").read_bytes() == b""
 
 
-async def test_a_task_that_wants_what_the_engine_cannot_give_stops_no_other(ran):
+async def test_a_task_that_the_engine_refuses_does_not_stop_the_others(ran):
     tasks = [task("a", sandbox={"pids": 5}), task("b")]
     result, lines, _ = await ran("desks", *tasks, engine_options={"refuses": "pids"})
     assert [line["task_id"] for line in lines.values()] == ["b"]
@@ -152,7 +152,7 @@ async def test_no_more_rollouts_are_in_flight_than_the_backend_has_room_for_and_
     assert stream.getvalue().startswith(said)
 
 
-async def test_nothing_is_said_of_room_that_nobody_misses(ran):
+async def test_no_capacity_is_named_if_all_rollouts_fit(ran):
     stream = io.StringIO()
     await ran("local", group_size=1, max_concurrent=8, terminal_backend="narrow", stream=stream)
     await ran("local", group_size=5, max_concurrent=8, out="wide", stream=stream)

@@ -1,4 +1,4 @@
-"""A run that comes to nothing ends early: its first rollouts fail with one cause, and none is good."""
+"""A run is stopped early if its first rollouts fail with one cause and none succeeds."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ VERIFIERS = {"good": "half", "bad": "raising", "none": None}
 
 
 def of_task(spec, task_id):
-    """Give the same rollout of another task."""
+    """Return the same rollout of another task."""
     task = dataclasses.replace(spec.group.task, id=task_id)
     return dataclasses.replace(spec, group=dataclasses.replace(spec.group, task=task))
 
 
 @pytest.fixture
 async def run_kinds(registry, tmp_path):
-    """Play rollouts one after another, as many as let be; returns those that were recorded, and why it stopped."""
+    """Run rollouts one after another until the run is stopped; returns the recorded ids, and what stopped it."""
 
     number = itertools.count()
 
@@ -69,7 +69,7 @@ async def run_kinds(registry, tmp_path):
 async def test_so_many_failures_of_one_kind_end_the_run_and_are_recorded(run_kinds):
     recorded, stopped = await run_kinds(*["bad"] * 9, max_failures=3)
     assert recorded == ["r0", "r1", "r2"]
-    assert "none of the first 3 rollouts" in stopped.message
+    assert "got none in the first 3 rollouts" in stopped.message
     assert "NoVerdictError" in stopped.message
     assert "to blame: verifier" in stopped.message
     assert "--retry-failed" in stopped.hint
@@ -109,7 +109,7 @@ async def test_a_run_that_is_at_its_end_is_not_stopped_any_more(run_kinds):
     assert (len(recorded), stopped) == (3, None)
 
 
-async def test_nought_never_stops_a_run(run_kinds):
+async def test_a_limit_of_zero_never_stops_a_run(run_kinds):
     recorded, stopped = await run_kinds(*["bad"] * 30, max_failures=0)
     assert (len(recorded), stopped) == (30, None)
 

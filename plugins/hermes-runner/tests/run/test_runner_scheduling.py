@@ -1,4 +1,4 @@
-"""Playing many rollouts: retries, dispositions, sinks that fail or hang, outcomes that are no JSON."""
+"""Running many rollouts: retries, dispositions, sinks that fail or hang, outcomes that are not JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Watcher:
 
 
 class Fed:
-    """A sink that keeps what it gets, and misbehaves as told."""
+    """A sink that keeps what it gets, and fails or hangs as `action` says."""
 
     def __init__(self, action=None):
         self.got = []
@@ -59,7 +59,7 @@ class Fed:
 
 @pytest.fixture
 async def run_models(registry, tmp_path):
-    """Play rollouts with a model each; gives the recorded lines, the attempts and the errors of sinks."""
+    """Run rollouts, each with its own model; returns the recorded lines, the attempts and the errors of sinks."""
 
     number = itertools.count()
 

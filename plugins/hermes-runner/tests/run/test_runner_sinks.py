@@ -34,7 +34,7 @@ def config(tmp_path):
 
 
 class Noting:
-    """A sink that notes what it is told, and what stands in the folder when it gets the summary."""
+    """A sink that notes its calls, and which files the folder has when it gets the summary."""
 
     def __init__(self, trouble=None):
         self.calls = []
@@ -79,7 +79,7 @@ async def test_a_sink_gets_the_summary_once_after_the_last_outcome_and_before_cl
     assert sink.on_disk == json.loads(json.dumps(result.summary))
 
 
-async def test_a_sink_that_wants_no_summary_is_none_that_takes_it(registry, config):
+async def test_a_sink_without_write_summary_is_not_a_summary_sink(registry, config):
     class Plain(Noting):
         write_summary = None
 

@@ -1,4 +1,4 @@
-"""Sinks of a run that cannot begin or is ended while they still have work: each is closed, or named as not closed."""
+"""Sinks of a run that cannot start, or is ended while they have work: each is closed, or named as not closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hermes_testing.watching import TooSoon, with_more_time
 
 
 class Noting:
-    """A sink that notes what it is told."""
+    """A sink that notes its calls."""
 
     def __init__(self):
         self.calls = []

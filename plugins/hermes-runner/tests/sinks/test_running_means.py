@@ -1,4 +1,4 @@
-"""The means over outcomes that charts show."""
+"""The running means over outcomes, which charts show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hermes_runner.sinks.running_means import RunningMeans
 
 
-def test_a_reward_that_there_is_none_of_is_left_out_of_the_mean():
+def test_a_missing_reward_is_left_out_of_the_mean():
     means = RunningMeans()
     means.add({"stop_reason": "final_answer", "reward_status": "ok", "reward": 1.0, "turns": 1})
     means.add({"stop_reason": "model_error", "reward_status": "skipped", "reward": None, "disposition": "drop"})

@@ -75,7 +75,7 @@ async def test_a_run_has_a_timeline_of_each_rollout_with_one_time_of_day(registr
     assert (ended["attempt"], ended["stop_reason"], ended["reward"]) == (1, "final_answer", 0.5)
 
 
-async def test_a_resumed_run_begins_its_clock_anew_behind_what_is_there(registry, config, tmp_path):
+async def test_a_resumed_run_restarts_its_clock_and_appends_its_events(registry, config, tmp_path):
     await Run(config(), registry, stream=io.StringIO()).execute()
     await Run(config(group_size=2), registry, stream=io.StringIO()).execute()
     assert [line["event"] for line in lines(tmp_path / "out")] == ["run", *EVENTS] * 2
@@ -124,7 +124,7 @@ async def test_an_engine_elsewhere_is_told_which_events_to_send_and_nothing_of_t
     assert run.config["sinks"] == []
 
 
-def test_events_are_written_when_the_outcome_comes_and_those_of_its_rollout_alone(sink, tmp_path):
+def test_an_outcome_writes_the_events_of_its_rollout_and_no_others(sink, tmp_path):
     made, fire = sink()
     for rollout_id in ("r", "other"):
         started = RolloutStarted(rollout_id=rollout_id, task_id="t", group_id="g")
@@ -151,7 +151,7 @@ def test_attempts_that_were_repeated_are_in_one_timeline(sink, tmp_path):
     assert found == [("started", None), ("finished", 1), ("started", None), ("finished", 2)]
 
 
-def test_what_is_too_much_is_counted_and_the_score_and_the_end_are_there_all_the_same(sink, tmp_path):
+def test_events_above_the_limit_are_counted_but_score_and_end_are_written(sink, tmp_path):
     made, fire = sink(max_events=2)
     for number in range(5):
         fire("hermes_tool_called", tool(f"tool{number}"))
@@ -181,7 +181,7 @@ def test_long_texts_are_cut_and_no_output_and_no_message_is_kept(sink, tmp_path)
     assert (process["moment"], process["reason"], process["output_chars"]) == ("ended", "exited", 10_000)
 
 
-def test_a_value_that_is_no_json_costs_its_field_alone_which_the_line_names(sink, tmp_path):
+def test_a_field_that_is_not_json_is_left_out_and_named_in_its_line(sink, tmp_path):
     made, fire = sink()
     fire("hermes_tool_called", tool(seconds={1, 2}))
     parts = {"a": 1.0, "b": object()}

@@ -1,4 +1,4 @@
-"""The sink `wandb`, with the library itself: what it writes offline, and what becomes of its process."""
+"""The sink `wandb` with the real library: what it writes offline, and how its process ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = "5ec4e7" * 6 + "5ec4"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """No login of whoever runs the tests, and nobody to be reached."""
+    """Hide the W&B login of the user who runs the tests, and make every server unreachable."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -117,14 +117,14 @@ def test_without_a_key_the_run_does_not_begin_and_no_process_is_left(tmp_path):
     assert children() == before
 
 
-async def test_a_key_that_is_none_is_refused_without_being_repeated(registry, config, tmp_path):
+async def test_an_invalid_key_is_refused_without_being_quoted(registry, config, tmp_path):
     key = "no-key-at-all"
     with pytest.raises(UserError, match="sink 'wandb' cannot begin: RuntimeError") as caught:
         await Run(config({"mode": "online", "api_key": key}), registry, stream=io.StringIO()).execute()
     assert key not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_process_that_dies_is_said_with_its_status(tmp_path):
+def test_a_process_that_dies_is_reported_with_its_status(tmp_path):
     sink = sink_of("offline")
     sink.open(begin_folder(tmp_path / "out"))
     sink._process._process.kill()
@@ -141,7 +141,7 @@ OUTCOME = {"stop_reason": "final_answer", "reward_status": "ok", "reward": 1.0, 
 
 @pytest.fixture
 def stopped(tmp_path, monkeypatch):
-    """A sink whose process does nothing any more, from the second request on."""
+    """A sink whose process hangs from the second request on."""
     sink, before = sink_of("offline"), children()
     sink.open(begin_folder(tmp_path / "out"))
     os.kill(sink._process._process.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""An engine, a backend, a model and a sink that work, and cannot be closed."""
+"""Engines, a backend, a model and a sink that work, but fail when they are closed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hermes_sinks():
 
 
 class Exits:
-    """Ends the process when it is closed, if nobody prevents that."""
+    """Raises SystemExit when it is closed."""
 
     capacity = None
     provenance = {"sandboxes_left": 2}  # noqa: RUF012 - a component of a test
@@ -58,7 +58,7 @@ class Exits:
 
 
 class Slips(Exits):
-    """Fails at something of its own."""
+    """Raises an error that is no `HermesError` when it is closed."""
 
     async def aclose(self):
         await self._inner.aclose()
@@ -66,7 +66,7 @@ class Slips(Exits):
 
 
 class Mute(Slips):
-    """Does not know of itself what it has left."""
+    """Cannot tell what it left, as its provenance fails too."""
 
     @property
     def provenance(self):
@@ -80,7 +80,7 @@ class Mute(Slips):
 
 
 class Sticky(LocalBackend):
-    """Has a node that died."""
+    """Raises a `BackendError` with a hint when it is closed."""
 
     declaration = hermes_backends()[0]
 
@@ -90,7 +90,7 @@ class Sticky(LocalBackend):
 
 
 class StickyModel(Oracle):
-    """Its client cannot hang up."""
+    """Creates clients that cannot close their connection."""
 
     def client(self, settings):
         client = super().client(settings)
@@ -103,7 +103,7 @@ class StickyModel(Oracle):
 
 
 class StickySink:
-    """Takes everything, and loses its file at the end."""
+    """Takes every outcome, and cannot close its file."""
 
     def open(self, folder):
         del folder

@@ -1,4 +1,4 @@
-"""A rollout engine written as a stranger would: two desks in this process, each with everything of its own."""
+"""A rollout engine as a third party would write it: two desks in this process, each a separate `LocalEngine`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Options(BaseModel):
 
 
 class Desks:
-    """Plays at two desks in turn; `trouble` happens to the first attempt of each rollout."""
+    """Runs rollouts at two desks in turn; `trouble` happens to the first attempt of each rollout."""
 
     Options = Options
 
@@ -90,7 +90,7 @@ class Desks:
 
 
 class Bent(Desks):
-    """Gives back something else than what it was asked for."""
+    """Returns something else than the outcome of the rollout."""
 
     async def run_rollout(self, rollout):
         return await super().run_rollout(_other(rollout)) if self._options.trouble == "other" else None

@@ -1,4 +1,4 @@
-"""A backend and an engine with secrets among their options: `local` behind keys that open nothing."""
+"""A backend, an engine and a sink with secrets among their options, which have no effect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KeyedOptions(LocalOptions):
     env: dict[str, str] = Field(default_factory=dict)
     fewest: int = 0
     talks: bool = False
-    """Whether it says in an error what it was given."""
+    """Whether its errors quote the token."""
 
     @model_validator(mode="after")
     def _enough(self):
@@ -54,7 +54,7 @@ class KeyedOptions(LocalOptions):
 
 
 class Keyed(LocalBackend):
-    """Takes keys."""
+    """The backend `local` with further options, some of them secret."""
 
     Options = KeyedOptions
     declaration = hermes_backends()[0]
@@ -81,7 +81,7 @@ class EngineOptions(BaseModel):
 
 
 def keyed_engine(options):
-    """Play here, behind a key."""
+    """Return the engine `local`, whose options have a secret."""
     del options
     return LocalEngine()
 
@@ -96,7 +96,7 @@ class SinkOptions(BaseModel):
 
 
 class KeyedSink:
-    """Says its key instead of writing."""
+    """Raises errors that quote its key, instead of writing."""
 
     Options = SinkOptions
 

@@ -1,4 +1,4 @@
-"""Reports written for a test, and their HTML as a tree."""
+"""Writes reports for tests, and parses their HTML into a tree."""
 
 from __future__ import annotations
 

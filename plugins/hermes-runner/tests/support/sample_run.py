@@ -1,4 +1,4 @@
-"""A generated run: 24 tasks of eight or nine rollouts with every kind of ending, for tests and for looking at it.
+"""Generates a run for tests and for a look at its report: 24 tasks of eight or nine rollouts, with every stop reason.
 
 `python sample_run.py DIR` writes DIR/rollouts.jsonl, DIR/summary.json and DIR/report.html.
 """

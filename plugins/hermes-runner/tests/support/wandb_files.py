@@ -1,4 +1,4 @@
-"""Reads what W&B writes offline: `run-ID.wandb`, a log of records in LevelDB's format after seven bytes of its own."""
+"""Reads what W&B writes offline: `run-ID.wandb`, a log of records in LevelDB's format after a header of seven bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _HEADER = 7
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return what one offline run holds: its id, names, config, history and summary."""
+    """Return the content of one offline run: its id, names, config, history and summary."""
     from wandb.proto import wandb_internal_pb2
 
-    records: Any = wandb_internal_pb2  # of which no types are known
+    records: Any = wandb_internal_pb2  # the module has no type information
     (file,) = folder.glob("run-*.wandb")
     found: dict[str, Any] = {"config": {}, "history": [], "summary": {}, "exit_code": None}
     for data in _records(file.read_bytes()):
@@ -40,7 +40,7 @@ def _values(items: Any) -> dict[str, Any]:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Yield whole records; what does not fit into a block lies in parts (1 whole, 2 first, 3 middle, 4 last)."""
+    """Yield whole records; one that does not fit into a block is in parts (1 whole, 2 first, 3 middle, 4 last)."""
     position, parts = _HEADER, b""
     while position + _HEADER <= len(data):
         if _BLOCK - position % _BLOCK < _HEADER:

@@ -1,4 +1,4 @@
-"""The reward self-test: what it plays, and which rewards it does not accept."""
+"""The check of a task's rewards: what it runs, and which rewards it does not accept."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ async def check(registry: Registry, checked: Task, *, repeats: int = 1) -> TaskC
         return await check_task(checked, runtime, repeats=repeats)
 
 
-async def test_a_good_task_passes_and_says_what_was_tried(registry: Registry) -> None:
+async def test_a_good_task_passes_and_lists_its_trials(registry: Registry) -> None:
     found = await check(registry, task(), repeats=2)
     assert found.problems == ()
     assert {trial.name: trial.rewards for trial in found.trials} == {
@@ -77,7 +77,7 @@ async def test_repeats_that_differ_are_a_problem(registry: Registry, tmp_path: P
     count = tmp_path / "count"
     solution = run(f"echo >> {count}; [ $(wc -l < {count}) -gt 1 ] || echo ok > answer.txt")
     found = await check(registry, task(solution=solution), repeats=2)
-    assert "solution does not repeat: rewards 1, 0" in found.problems
+    assert "solution: repeats differ, rewards 1, 0" in found.problems
 
 
 async def test_the_answer_is_part_of_a_solution_and_of_a_cheat(registry: Registry) -> None:
@@ -121,7 +121,7 @@ async def test_a_task_may_begin_with_any_conversation(
     }
 
 
-async def test_without_the_models_that_solve_no_task_is_to_blame() -> None:
+async def test_missing_models_are_an_error_and_not_a_problem_of_a_task() -> None:
     allowed = ("hermes-sandbox", "hermes-tools", "hermes-runner")
     async with Runtime(load_plugins(PluginSettings(allow=allowed), environ={})) as runtime:
         with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models has it"):

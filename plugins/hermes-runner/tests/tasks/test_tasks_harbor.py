@@ -85,7 +85,7 @@ def test_a_task_folder_becomes_a_task(registry: Registry, tmp_path: Path) -> Non
     assert task.metadata["harbor_unread_keys"] == ["environment.brand_new_key"]
 
 
-def test_the_tests_are_no_part_of_the_world_but_of_the_verifier(registry: Registry, tmp_path: Path) -> None:
+def test_the_tests_are_given_to_the_verifier_and_not_to_the_sandbox(registry: Registry, tmp_path: Path) -> None:
     folder = write_task(tmp_path / "t")
     task = read_one(folder, registry)
     assert task.files == ()
@@ -97,7 +97,7 @@ def test_the_tests_are_no_part_of_the_world_but_of_the_verifier(registry: Regist
     assert task.verifier.options["env"] == {"MODE": "strict"}
 
 
-def test_the_solution_folder_travels_whole_and_the_same_every_time(registry: Registry, tmp_path: Path) -> None:
+def test_the_solution_folder_is_packed_whole_and_the_same_every_time(registry: Registry, tmp_path: Path) -> None:
     folder = write_task(tmp_path / "t")
     task = read_one(folder, registry)
     assert task.solution is not None
@@ -122,7 +122,7 @@ def test_a_named_image_needs_no_dockerfile(registry: Registry, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("stated", "user"), [('"agent"', "agent"), ("1000", "1000"), ('"root"', "root"), ("0", "0")])
-def test_whose_commands_the_model_s_are_is_asked_of_the_sandbox(
+def test_the_user_of_the_model_s_commands_is_the_user_of_the_sandbox(
     registry: Registry, tmp_path: Path, stated: str, user: str
 ) -> None:
     task = read_one(write_task(tmp_path / "t", toml=f"[agent]\nuser = {stated}\n"), registry)
@@ -130,13 +130,13 @@ def test_whose_commands_the_model_s_are_is_asked_of_the_sandbox(
 
 
 @pytest.mark.parametrize("toml", ["", '[verifier]\nuser = "root"\n', "[verifier]\nuser = 0\n"])
-def test_the_test_is_root_in_a_sandbox_of_its_own(registry: Registry, tmp_path: Path, toml: str) -> None:
+def test_the_test_runs_as_root_in_a_separate_sandbox(registry: Registry, tmp_path: Path, toml: str) -> None:
     task = read_one(write_task(tmp_path / "t", toml=toml), registry)
     assert task.verifier is not None
     assert (task.precautions.as_root, task.verifier.options["command"]) == (True, "bash /tests/test.sh")
 
 
-def test_the_user_of_a_test_is_named_in_words_that_no_shell_reads_otherwise(registry: Registry, tmp_path: Path) -> None:
+def test_the_user_of_a_test_is_quoted_for_the_shell(registry: Registry, tmp_path: Path) -> None:
     task = read_one(write_task(tmp_path / "t", toml='[verifier]\nuser = "$(id)"\n'), registry)
     assert task.verifier is not None
     assert "--reuid='$(id)'" in task.verifier.options["command"]
@@ -151,27 +151,25 @@ def test_a_folder_of_folders_is_many_tasks_and_a_broken_one_stops_no_other(regis
     loaded = load_tasks(tmp_path, registry)
     assert [task.id for task in loaded.tasks] == ["b", "a"]
     assert {problem.task_id: problem.message for problem in loaded.problems} == {
-        "c": "no Harbor task folder: tests/test.sh missing",
-        "notes": "no Harbor task folder: instruction.md, task.toml, tests/test.sh missing",
+        "c": "not a Harbor task folder: tests/test.sh missing",
+        "notes": "not a Harbor task folder: instruction.md, task.toml, tests/test.sh missing",
     }
 
 
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
-        ("[agent\n", "task.toml is no TOML"),
-        ("[agent]\ntimeout_sec = -5\n", "'agent.timeout_sec': input should be greater than 0, found -5"),
-        ('[environment]\nmemory = "much"\n', "environment.memory: wanted a size like '4G', found 'much'"),
+        ("[agent\n", "task.toml is not valid TOML"),
+        ("[agent]\ntimeout_sec = -5\n", "'agent.timeout_sec': input should be greater than 0, got -5"),
+        ('[environment]\nmemory = "much"\n', "environment.memory: expected a size like '4G', got 'much'"),
         ("[environment]\ngpus = 2\n", "2 GPUs"),
         ('[environment]\nos = "windows"\n', "operating system 'windows'"),
         ('[[steps]]\nname = "one"\n', "several [[steps]]"),
         ('[verifier.env]\nKEY = "${KEY}"\n', "the host's environment for KEY in [verifier]"),
-        ('[verifier]\nenvironment_mode = "separate"\n', "a verifier environment of its own"),
+        ('[verifier]\nenvironment_mode = "separate"\n', "a separate verifier environment"),
     ],
 )
-def test_what_cannot_be_given_here_is_refused_and_named(
-    registry: Registry, tmp_path: Path, toml: str, said: str
-) -> None:
+def test_unsupported_demands_are_refused_and_named(registry: Registry, tmp_path: Path, toml: str, said: str) -> None:
     assert said in refusal(write_task(tmp_path / "t", toml=toml), registry)
 
 

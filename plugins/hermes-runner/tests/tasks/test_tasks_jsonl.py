@@ -1,4 +1,4 @@
-"""Reading tasks from JSONL: what a line may hold, and what each mistake is answered with."""
+"""Reading tasks from JSONL: the content of a line, and the message for each mistake."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_broken_line_stops_no_other(registry: Registry, tmp_path: Path) -> Non
     assert [problem.source for problem in loaded.problems] == [f"{path}:{n}" for n in (2, 3, 4)]
     assert "not JSON" in loaded.problems[0].message
     assert "UTF-8" in loaded.problems[1].message
-    assert loaded.problems[2].message == "wanted a JSON object, found [1]"
+    assert loaded.problems[2].message == "expected a JSON object, got [1]"
 
 
 def test_a_second_task_with_the_same_id_is_a_problem(registry: Registry, tmp_path: Path) -> None:
@@ -103,42 +103,42 @@ def test_a_second_task_with_the_same_id_is_a_problem(registry: Registry, tmp_pat
         ({"cheats": [{"name": "c"}, {"name": "c"}]}, "two cheats are called 'c'"),
         ({"verifier": {"nam": "x"}}, "'verifier.name' is missing"),
         ({"messages": [{"role": "user", "content": "x"}]}, "exactly one of 'prompt' and a non-empty 'messages'"),
-        ({"prompt": None}, "found neither"),
-        ({"prompt": 5}, "'prompt': input should be a valid string, found 5"),
+        ({"prompt": None}, "got neither"),
+        ({"prompt": 5}, "'prompt': input should be a valid string, got 5"),
         ({"prompt": None, "messages": [{"role": "robot", "content": ""}]}, "message 0 needs 'role'"),
-        ({"files": {"../x": "1"}}, "without '..', found '../x'"),
+        ({"files": {"../x": "1"}}, "without '..', got '../x'"),
         ({"files": {"a": {"text": "x", "base64": ""}}}, "exactly one of 'text', 'base64' and 'source'"),
         ({"files": {"a": {"text": "x", "mode": "rwx"}}}, "'files.a.mode'"),
-        ({"files": {"a": {"base64": "???"}}}, "file 'a': 'base64' is not base64"),
+        ({"files": {"a": {"base64": "???"}}}, "file 'a': 'base64' is not valid base64"),
         ({"files": {"a": {"source": "../../etc/passwd"}}}, "leads out of"),
         ({"files": {"a": {"source": "none"}}}, "source 'none' cannot be read"),
         ({"sandbox": {"memry": 1}}, "unknown key 'memry'"),
-        ({"sandbox": {"memory_mb": "lots"}}, "found 'lots'"),
+        ({"sandbox": {"memory_mb": "lots"}}, "got 'lots'"),
         ({"sandbox": {"network": "some"}}, "network"),
         ({"limits": {"max_agent_turn": 1}}, "did you mean 'max_agent_turns'?"),
-        ({"limits": {"time_limit": -1}}, "time_limit must be more than 0, found -1"),
-        ({"solution": "echo"}, "'solution': input should be a valid list, found \"echo\""),
+        ({"limits": {"time_limit": -1}}, "time_limit: expected a number above 0, got -1"),
+        ({"solution": "echo"}, "'solution': input should be a valid list, got \"echo\""),
         ({"solution": ["a", 3]}, "'solution.1'"),
         ({"id": ""}, "'id'"),
         ({"id": "a\nb"}, "printable"),
     ],
 )
-def test_a_mistake_is_named_with_what_was_wanted_and_found(fields: dict[str, object], said: str) -> None:
+def test_a_mistake_is_named_with_the_expected_and_the_actual_value(fields: dict[str, object], said: str) -> None:
     assert said in complaint(**fields)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b'{"id": "a", "prompt": "x", "id": "b"}', "the key 'id' stands twice"),
-        (b'{"id": "a", "prompt": "x", "metadata": {"v": NaN}}', "NaN is no JSON value"),
+        (b'{"id": "a", "prompt": "x", "id": "b"}', "the key 'id' occurs twice"),
+        (b'{"id": "a", "prompt": "x", "metadata": {"v": NaN}}', "NaN is not a JSON value"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"id": "a", "prompt": "\\ud800"}', "no valid text"),
+        (b'{"id": "a", "prompt": "\\ud800"}', "not text"),
         (b'{"id": "a", "prompt": "x", "metadata": {"n": ' + b"9" * 5000 + b"}}", "not JSON"),
-        (b"{", "each task on a line of its own"),
+        (b"{", "a whole task on each line"),
     ],
 )
-def test_a_line_that_is_no_clean_json_is_a_problem(line: bytes, said: str) -> None:
+def test_a_line_that_is_not_clean_json_is_a_problem(line: bytes, said: str) -> None:
     result = parse(line)
     assert isinstance(result, TaskProblem)
     assert said in result.message
@@ -173,9 +173,7 @@ def test_a_file_without_a_valid_task_is_an_error_that_lists_the_problems(registr
         load_tasks(tmp_path / "tasks.jsonl", registry)
 
 
-def test_an_ending_that_nobody_reads_is_an_error_that_names_the_readable_ones(
-    registry: Registry, tmp_path: Path
-) -> None:
+def test_an_unknown_suffix_is_an_error_that_names_the_known_ones(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / "tasks.csv").touch()
     with pytest.raises(ConfigError, match=r"expected .*\.jsonl \(jsonl\).*, got \.csv"):
         load_tasks(tmp_path / "tasks.csv", registry)
@@ -226,6 +224,6 @@ def test_whatever_bytes_a_line_holds_it_is_a_task_or_a_problem(line: bytes) -> N
 
 
 @pytest.mark.parametrize("env", [{"A": ["s3cret"]}, "A=s3cret", ["A=s3cret"]])
-def test_a_variable_of_a_task_is_in_no_complaint(env: object) -> None:
+def test_no_problem_of_a_task_quotes_its_environment_variables(env: object) -> None:
     said = complaint(sandbox={"env": env})
     assert ("env" in said, "s3cret" in said) == (True, False)

@@ -1,4 +1,4 @@
-"""`hermes-core report`: build summary and report again from a run's rollouts."""
+"""`hermes-core report`: rebuild the summary and the report from a run's rollouts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class ReportCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.description = "Build summary.json and report.html again from DIR/rollouts.jsonl and print the summary."
-        parser.add_argument("directory", metavar="DIR", type=Path, help="the folder given to `run` as --out")
+        parser.description = "Rebuild summary.json and report.html from DIR/rollouts.jsonl and print the summary."
+        parser.add_argument("directory", metavar="DIR", type=Path, help="output folder of a run, such as runs/latest")
         parser.add_argument(
             "--max-tasks", type=int, default=30, metavar="N", help="rows of the printed table (default: %(default)s)"
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Write both files and print the table; lines that are no rollout are counted, not fatal."""
+        """Write both files and print the table; lines that are not rollouts are counted and skipped."""
         from rich.console import Console
 
         from hermes_core.cli import plural
@@ -31,6 +31,6 @@ class ReportCommand:
         render_summary(summary, Console(), paths=paths, max_tasks=max(0, arguments.max_tasks))
         unreadable = summary["rollouts"]["unreadable_lines"]
         if unreadable:
-            verbs = "is no rollout and was" if unreadable == 1 else "are no rollouts and were"
-            Console(stderr=True).print(f"{plural(unreadable, 'line')} of rollouts.jsonl {verbs} left out")
+            verbs = "is not a rollout and was" if unreadable == 1 else "are not rollouts and were"
+            Console(stderr=True).print(f"{plural(unreadable, 'line')} of rollouts.jsonl {verbs} skipped")
         return 0

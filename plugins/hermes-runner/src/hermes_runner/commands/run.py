@@ -22,33 +22,33 @@ ALIASES = {
 """Shorter names of flags; the longer ones are the keys of the config."""
 # flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
 FLAGS: tuple[tuple[str, str, Any, str], ...] = (
-    ("--out", "out", str, "output folder (a new one in runs, or that of the same run if it was cut off)"),
+    ("--out", "out", str, "output folder (that of the same run if it was interrupted, else a new one in runs)"),
     ("--model", "model", str, "oracle, nop, or the address of an OpenAI-compatible server, ending in /v1"),
     ("--model-name", "model_name", str, "the model's name on that server"),
     (
         "--model-protocol",
         "model_protocol",
         str,
-        "what the server speaks: chat, or vllm, sglang, atropos at token level",
+        "protocol of the server: chat, or vllm, sglang or atropos for token ids",
     ),
     ("--tokenizer", "tokenizer", str, "folder of the model's tokenizer, for the token protocols"),
-    ("--chat-template-kwargs", "chat_template_kwargs", dict, "JSON object of further variables of the chat template"),
+    ("--chat-template-kwargs", "chat_template_kwargs", dict, "JSON object of extra variables for the chat template"),
     ("--logprobs-mode", "logprobs_mode", str, "which logprobs the server sends: raw or processed"),
     ("--api-key-env", "api_key_env", str, "environment variable that holds the server's key"),
     ("--model-timeout", "model_timeout", float, "seconds one model call may take"),
-    ("--model-retries", "model_retries", int, "how often a failed model call is repeated where that is safe"),
+    ("--model-retries", "model_retries", int, "how often a failed model call is repeated, if that is safe"),
     ("--rate-limit-patience", "rate_limit_patience", float, "seconds one model call waits for a server's rate limit"),
     ("--mistake-rate", "mistake_rate", float, "for oracle: how often a rollout makes mistakes, 0 to 1"),
     ("--group-size", "group_size", int, "rollouts per task"),
     ("--max-tasks", "max_tasks", int, "run only the first N tasks"),
     ("--task-filter", "task_filter", list, "run only these task ids"),
     ("--split", "split", str, "run only tasks of this split"),
-    ("--seed", "seed", int, "seed of every draw"),
-    ("--max-concurrent", "max_concurrent", int, "rollouts in flight"),
-    ("--engine", "engine", str, "where rollouts are played (local); a plugin brings others: ray"),
+    ("--seed", "seed", int, "seed of all random choices"),
+    ("--max-concurrent", "max_concurrent", int, "maximum number of concurrent rollouts"),
+    ("--engine", "engine", str, "where rollouts run (local); plugins add others, such as ray"),
     ("--engine-options", "engine_options", dict, "JSON object of the engine's options"),
-    ("--enabled-toolsets", "enabled_toolsets", list, "toolsets the model is offered (terminal,file)"),
-    ("--disabled-toolsets", "disabled_toolsets", list, "toolsets to take away at the end"),
+    ("--enabled-toolsets", "enabled_toolsets", list, "toolsets that the model gets, such as terminal,file"),
+    ("--disabled-toolsets", "disabled_toolsets", list, "toolsets to remove from the selected ones"),
     ("--distribution", "distribution", str, "draw the toolsets of each group from this distribution"),
     ("--system-prompt", "system_prompt", str, "system message of every rollout"),
     ("--max-agent-turns", "max_agent_turns", int, "model calls per rollout"),
@@ -59,17 +59,17 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
         "--max-truncated-replies",
         "max_truncated_replies",
         int,
-        "replies in a row that the token limit cuts off in a tool call, after which a rollout ends (3)",
+        "end a rollout when the token limit cuts off so many replies in a row in a tool call (3)",
     ),
     ("--time-limit", "time_limit", float, "seconds per rollout, verification excluded"),
     ("--agent-temperature", "agent_temperature", float, "sampling temperature"),
     ("--extra-body", "extra_body", dict, "JSON object of further request fields"),
     ("--terminal-backend", "terminal_backend", str, "where sandboxes come from (local)"),
     ("--backend-options", "backend_options", dict, "JSON object of the backend's options"),
-    ("--terminal-timeout", "terminal_timeout", float, "seconds a command may run when a call names no timeout"),
+    ("--terminal-timeout", "terminal_timeout", float, "seconds a command may run if the call sets no timeout"),
     ("--isolation", "isolation", str, "isolation level every sandbox must have: none, bwrap, …"),
     ("--network", "network", str, "network of every sandbox: none, allowlist or full"),
-    ("--sandbox", "sandbox", dict, "JSON object of further fields: memory_mb, pids, allow_hosts, session, …"),
+    ("--sandbox", "sandbox", dict, "JSON object of further sandbox fields: memory_mb, pids, allow_hosts, session, …"),
     (
         "--tool-call-parser",
         "tool_call_parser",
@@ -78,25 +78,25 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ),
     ("--tool-call-parser-options", "tool_call_parser_options", dict, "JSON object of the parser's options"),
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
-    ("--verifier-access", "verifier_access", str, "least access of every verifier: live, read_only or fresh"),
-    ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
+    ("--verifier-access", "verifier_access", str, "minimum access of every verifier: live, read_only or fresh"),
+    ("--max-attempts", "max_attempts", int, "maximum number of attempts of a rollout whose failure is retried"),
     (
         "--max-failures",
         "max_failures",
         int,
-        "stop a run when so many rollouts failed with one cause and none was good (16; 0: never)",
+        "stop the run when so many rollouts failed with one cause and none succeeded (16; 0: never)",
     ),
 )
 # flag, config key, the value that it sets, help
 SWITCHES: tuple[tuple[str, str, bool, str], ...] = (
-    ("--allow-unlisted-model", "allow_unlisted_model", True, "ask for a model that the server does not list"),
-    ("--require-exact", "require_exact", True, "stop at a rollout whose samples are not exactly what was sampled"),
-    ("--allow-constrained", "allow_constrained", True, "take samples drawn under a grammar or another mask for exact"),
-    ("--allow-branches", "allow_branches", True, "go on with a chat template that rewrites history, in branches"),
-    ("--no-allow-branches", "allow_branches", False, "refuse whatever would begin a branch: one sample per rollout"),
+    ("--allow-unlisted-model", "allow_unlisted_model", True, "use a model that the server does not list"),
+    ("--require-exact", "require_exact", True, "stop at a rollout whose samples differ from what the model sampled"),
+    ("--allow-constrained", "allow_constrained", True, "accept samples drawn under a grammar or another mask as exact"),
+    ("--allow-branches", "allow_branches", True, "accept a template that rewrites history, and begin a branch there"),
+    ("--no-allow-branches", "allow_branches", False, "refuse all that would begin a branch: one sample per rollout"),
     ("--no-report", "report", False, "write no report.html; hermes-core report DIR writes it later"),
 )
-# What the help shows as the value, where it is not that of the flag's type.
+# Names of values in the help, for flags that do not use the name of their type.
 METAVARS: dict[str, str] = {
     "out": "DIR",
     "model": "NAME|URL",
@@ -120,9 +120,9 @@ class RunCommand:
         parser.add_argument("tasks", nargs="?", help="task file (.jsonl) or Harbor task folder")
         parser.add_argument("--config", metavar="FILE", help="YAML file with the same keys as the flags; flags win")
         parser.add_argument(
-            "--print-config", action="store_true", help="print the effective config, without secrets, and stop"
+            "--print-config", action="store_true", help="print the effective config, without secrets, and exit"
         )
-        parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
+        parser.add_argument("--retry-failed", action="store_true", help="repeat dropped rollouts of a continued run")
         for flag, key, value, text in SWITCHES:
             parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=value, help=text)
         for flag, key, kind, text in FLAGS:
@@ -195,10 +195,10 @@ def _parse_value(flag: str, kind: Any, given: Any) -> Any:
     try:
         value = json.loads(given)
     except ValueError as error:
-        # Without the text, in which there may be a secret.
-        raise ConfigError(f"{flag}: wanted a JSON object: {error}") from None
+        # The message does not repeat the text, which can contain a secret.
+        raise ConfigError(f"{flag}: expected a JSON object, got text that is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{flag}: wanted a JSON object, found {type(value).__name__}")
+        raise ConfigError(f"{flag}: expected a JSON object, got {type(value).__name__}")
     return value
 
 
@@ -222,7 +222,7 @@ def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
     from hermes_runner.run.config_redaction import redact_settings
 
     registry = None
-    with contextlib.suppress(HermesError):  # what the plugins of the run would tell is withheld then
+    with contextlib.suppress(HermesError):  # then all options of components are withheld
         registry = load_plugins(config.plugin_settings(), environ=environment)
     text: str = yaml.safe_dump(redact_settings(config, registry), sort_keys=False, allow_unicode=True)
     return text
@@ -241,6 +241,6 @@ def _report(result: RunResult) -> int:
         return 0
     dropped = result.summary["rollouts"]["disposition"].get("drop", 0)
     if dropped:
-        again = "the same command with --retry-failed plays them again"
+        again = "the same command with --retry-failed repeats them"
         sys.stderr.write(f"{plural(dropped, 'rollout')} dropped; {again}\n")
     return 1

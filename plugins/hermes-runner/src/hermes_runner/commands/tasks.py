@@ -1,4 +1,4 @@
-"""`hermes-core tasks`: list a task set, and test whether its rewards can be relied on."""
+"""`hermes-core tasks`: list a task set, and check whether its rewards are reliable."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TasksCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the subcommands `list` and `check`."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="list the tasks and what is wrong with those that cannot be used")
+        listing = actions.add_parser("list", help="list the tasks, and the problems of those that cannot be used")
         checking = actions.add_parser(
-            "check", help="test the rewards: solution full, nothing and cheats not, repeats agree"
+            "check", help="check the rewards: full for solutions, not for cheats or doing nothing, the same in repeats"
         )
         for action in (listing, checking):
             action.add_argument("tasks", metavar="TASKS", help="task file (.jsonl) or Harbor task folder")
             action.add_argument(
-                "--source", metavar="NAME", help="task source to read it with; by default its ending decides"
+                "--source", metavar="NAME", help="task source that reads TASKS (default: by its suffix)"
             )
             action.add_argument("--task-filter", metavar="IDS", help="only these task ids, comma-separated")
             action.add_argument("--json", action="store_true", help="print JSON")
-        checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="play everything N times (1)")
+        checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="run everything N times (1)")
         checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
         checking.add_argument(
             *("--terminal-backend", "--backend"),
@@ -51,11 +51,11 @@ class TasksCommand:
             "--verifier-access",
             choices=ACCESS_LEVELS,
             default="live",
-            help="least access of every verifier (live)",
+            help="minimum access of every verifier (live)",
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Run the command; 1 when a task cannot be used or fails its check."""
+        """Run the command; returns 1 if a task cannot be used or fails its check."""
         import os
 
         from hermes_core.discovery import load_plugins, load_tasks
@@ -71,16 +71,16 @@ def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"wanted a JSON object: {error}") from error
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got text that is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"wanted a JSON object, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
     return value
 
 
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"wanted a number of at least 1, found {number}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {number}")
     return number
 
 
@@ -94,12 +94,12 @@ def _filter_tasks(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedT
     wanted = {word.strip() for word in arguments.task_filter.split(",") if word.strip()}
     if unknown := sorted(wanted - {task.id for task in loaded.tasks}):
         hint = f"see: hermes-core tasks list {arguments.tasks}"
-        raise ConfigError(f"--task-filter names {unknown[0]!r}, which is no task of {arguments.tasks}", hint=hint)
+        raise ConfigError(f"--task-filter names {unknown[0]!r}, which is not a task of {arguments.tasks}", hint=hint)
     return dataclasses.replace(loaded, tasks=tuple(task for task in loaded.tasks if task.id in wanted))
 
 
 def _add_verifier_problems(loaded: LoadedTasks, registry: Registry) -> LoadedTasks:
-    """Add what is wrong with the options of each task's verifiers to the problems."""
+    """Add the problems with the options of each task's verifiers."""
     import dataclasses
 
     from hermes_core.contracts.errors import HermesError
@@ -112,7 +112,7 @@ def _add_verifier_problems(loaded: LoadedTasks, registry: Registry) -> LoadedTas
             list(all_verifiers(runtime, task.verifier) if task.verifier else ())
         except HermesError as error:
             problems.append(TaskProblem(source=task.source, task_id=task.id, message=error.message))
-        except Exception as error:  # noqa: BLE001 - the plugin boundary: a verifier names what it is made of as it likes
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: a verifier's own code names its parts
             said = f"its verifier raised {type(error).__name__}: {error}"
             problems.append(TaskProblem(source=task.source, task_id=task.id, message=said))
     return dataclasses.replace(loaded, problems=tuple(problems))

@@ -1,4 +1,4 @@
-"""Failures by cause: what failed, whose fault it was and what it said."""
+"""Groups failures by cause: what failed, who is to blame, and the message."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Group:
 class FailureGroups:
     """Counts failures by phase, blame, type and the first line of the message.
 
-    The first 500 kinds are kept apart, further messages share one group for each blame and type, so memory is bounded
-    and the counts add up.
+    The first 500 kinds have separate groups. Further messages share one group for each phase, blame and type, so memory
+    is bounded and the counts add up.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class FailureGroups:
         group.count += 1
 
     def most_common(self) -> list[dict[str, Any]]:
-        """Return the most frequent groups; none of a type is left out before each type has one."""
+        """Return up to 20 groups, the most frequent first; no type gets a second one before each type has one."""
         ranked, by_type = sorted(self._groups.items(), key=lambda item: (-item[1].count, item[0])), Counter[Any]()
         places: dict[_Key, int] = {}
         for key, _ in ranked:

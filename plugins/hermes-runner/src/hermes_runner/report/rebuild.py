@@ -1,4 +1,4 @@
-"""Builds `summary.json` and `report.html` again from `rollouts.jsonl`."""
+"""Rebuilds `summary.json` and `report.html` from `rollouts.jsonl`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hermes_runner.report.writer import write_report
 def rebuild(directory: Path) -> dict[str, Any]:
     """Rewrite both files and return the summary.
 
-    What the lines do not hold, the run's facts and its speed, is kept from the summary that is there.
+    The lines do not contain the run's facts and its speed; these are kept from the existing summary.
     """
     rollouts = directory / "rollouts.jsonl"
     if not rollouts.is_file():
         raise OutputError(
-            f"A folder with rollouts.jsonl was wanted, {directory} has none.",
-            hint="name the folder that was given to: hermes-core run … --out DIR",
+            f"expected a folder with rollouts.jsonl, got {directory}, which has none",
+            hint="name the output folder of a run, such as: hermes-core report runs/latest",
         )
     old = _old_summary(directory / "summary.json")
     with rollouts.open("rb") as lines:
@@ -38,7 +38,7 @@ def rebuild(directory: Path) -> dict[str, Any]:
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    """Write `summary.json`; it appears whole or not at all."""
+    """Replace `summary.json` as a whole, or leave it as it is."""
     text = json.dumps(summary, ensure_ascii=False, indent=2, default=str)
     try:
         with replace_file(path) as out:
@@ -76,7 +76,7 @@ def _read_attempts(path: Path, builder: SummaryBuilder) -> None:
 
 
 def _old_summary(path: Path) -> Mapping[str, Any]:
-    """Return the summary that is there; without a readable one there are no facts to keep."""
+    """Return the existing summary, or an empty mapping if there is no readable one."""
     try:
         old = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a run amounts to: `summary.json`, built one rollout at a time."""
+"""Builds the summary of a run, `summary.json`, one rollout at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_UNPARSED: Final = 5
 def pass_at_k(n: int, passed: int, k: int) -> float:
     """Estimate without bias the chance that one of `k` rollouts passes, from `n` of which `passed` did (Chen 2021)."""
     if not 0 <= passed <= n or not 1 <= k <= n:
-        raise ValueError(f"pass@k wants 0 <= passed <= n and 1 <= k <= n, found n={n}, passed={passed}, k={k}")
+        raise ValueError(f"pass@k: expected 0 <= passed <= n and 1 <= k <= n, got n={n}, passed={passed}, k={k}")
     return 1.0 - math.comb(n - passed, k) / math.comb(n, k)
 
 
@@ -117,7 +117,7 @@ class SummaryBuilder:
         self._totals: Counter[str] = Counter()
         self._shared: dict[str, Any] | None = None
         self.unparsed: list[str] = []
-        """Some replies that look like tool calls which no parser has read."""
+        """Up to five replies that look like tool calls and that no parser has read."""
 
     def add(self, outcome: Mapping[str, Any], *, earlier: bool = False) -> None:
         """Count one rollout; `earlier` ones come from before a resume and do not count for the run's speed."""
@@ -179,7 +179,7 @@ class SummaryBuilder:
         self._totals.update(verifier_timeouts=timed_out)
 
     def _add_provenance(self, provenance: Mapping[str, Any]) -> None:
-        """Count which engine played it, and keep the provenance that every rollout has in common."""
+        """Count the rollout's engine, and keep the provenance that all rollouts have in common."""
         engine = provenance.get("engine")
         if isinstance(engine, Mapping) and engine.get("name"):
             _count_name(self._engines, engine["name"])
@@ -191,19 +191,19 @@ class SummaryBuilder:
             self._shared = _common(self._shared, provenance)
 
     def add_attempt(self, outcome: Mapping[str, Any]) -> None:
-        """Count an attempt that was played again: its tokens were sampled, and nobody trains on them."""
+        """Count an attempt that was repeated: its tokens were sampled, but are not trained on."""
         self._retry_causes[cause(outcome)] += 1
         self._exactness.add_attempt(outcome)
 
     def add_unreadable(self) -> None:
-        """Count a line that is no rollout, so that the summary says it was left out."""
+        """Count a line that is not a rollout, so that the summary says it was left out."""
         self._totals["unreadable_lines"] += 1
 
     def build(self, *, run: Mapping[str, Any], speed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the summary as JSON values.
 
         `run` is copied; its `wall_seconds` gives the speed and its `group_size` the largest k. A report that is
-        rebuilt later passes the `speed` recorded at the time, because the lines do not hold it.
+        rebuilt later passes the `speed` recorded at the time, because the lines do not contain it.
         """
         tasks = {name: self._tasks[name] for name in sorted(self._tasks)}
         return {
@@ -290,7 +290,7 @@ class SummaryBuilder:
         }
 
     def _metrics(self, tasks: Mapping[str, _Task]) -> dict[str, Any]:
-        """Return the predecessor's metrics; with one rollout a task they are its numbers."""
+        """Return metrics by hermes-agent's names; with one rollout per task, they have its values."""
         categories: dict[str, list[float | None]] = {}
         for task in tasks.values():
             if task.category is not None:
@@ -336,7 +336,7 @@ def _text(outcome: Mapping[str, Any], key: str) -> str:
 
 
 def _count_name(counter: Counter[str], name: object) -> None:
-    """Count under a name the model may have invented: long ones are cut, endlessly many share one entry."""
+    """Count a name that the model can have invented: long names are cut, and too many share one entry."""
     text = str(name)[:_MAX_NAME]
     counter[text if text in counter or len(counter) < _MAX_NAMES else OTHER_NAMES] += 1
 
@@ -365,7 +365,7 @@ def _common(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 def render_summary(
     summary: Mapping[str, Any], console: Console, *, paths: Sequence[str] | None = None, max_tasks: int = 30
 ) -> None:
-    """Print the summary; see `summary_table`, which brings rich and is imported only now."""
+    """Print the summary; see `summary_table`, which imports rich and is therefore imported only now."""
     from hermes_runner.report import summary_table
 
     summary_table.render_summary(summary, console, paths=paths, max_tasks=max_tasks)

@@ -1,4 +1,4 @@
-"""Who played a run and where, in words."""
+"""Describes which engine ran the rollouts of a run, and where."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Final
 from hermes_core.cli import plural
 
 _MOST: Final = 3
-"""Lost workers that are named."""
+"""Maximum number of lost workers that are named."""
 
 
 def engine_facts(run: Mapping[str, Any], by_engine: Mapping[str, int]) -> Iterable[tuple[str, str]]:
-    """Yield what the run's facts say of its engine; `by_engine` counts the rollouts by engine, earlier ones included.
+    """Yield facts about the run's engine; `by_engine` counts the rollouts by engine, earlier ones included.
 
-    What an engine says of itself comes from a plugin: what is not of the form that the contract names is passed over.
+    An engine's provenance comes from a plugin: values that do not have the form of the contract are ignored.
     """
     engine = _mapping(run.get("engine"))
     name = engine.get("name")
     if name:
         yield "engine", f"{name}{_where(str(name), engine)}"
     if by_engine.keys() - {name}:
-        yield "played by", ", ".join(f"{other} {count}" for other, count in by_engine.items())
+        yield "run by", ", ".join(f"{other} {count}" for other, count in by_engine.items())
     for worker in _lost_workers(engine)[:_MOST]:
         yield "worker lost", f"{worker.get('worker')} on node {str(worker.get('node'))[:12]}: {worker['lost']}"
     if unconfirmed := engine.get("unconfirmed"):
-        yield "unconfirmed", f"{unconfirmed} cancelled rollouts: hermes-core sandboxes gc where they were played"
+        yield "unconfirmed", f"{unconfirmed} cancelled rollouts: hermes-core sandboxes gc where they ran"
 
 
 def workers_of(engine: Mapping[str, Any]) -> list[Mapping[str, Any]]:

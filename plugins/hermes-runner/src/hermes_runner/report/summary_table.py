@@ -1,4 +1,4 @@
-"""The summary as a person reads it at the end of a run."""
+"""Prints the summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_PROBLEMS = 5
 _NOTHING = "-"
 _MIN_NAME = 16
 _EXPENDABLE = ("std", "errors", "turns", "pass@1", "scored")
-"""Columns that give way on a narrow terminal, the first ones first."""
+"""Columns that are hidden on a narrow terminal, in this order."""
 
 _SHARES: Final = (
     ("sampled_trained_share", "trained"),
@@ -85,7 +85,7 @@ def _task_table(
     shown = [at for at, (name, _) in enumerate(columns) if name not in hidden]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     table.show_footer, table.footer_style = True, "bold"
-    # The mark of a cut is a character that some encodings lack.
+    # Some encodings lack the ellipsis.
     overflow: OverflowMethod = "ellipsis" if console.encoding.startswith("utf") else "crop"
     # Only names may be cut, never numbers.
     room = max(8, console.width - sum(widths[columns[at][0]] + 2 for at in shown))
@@ -143,7 +143,7 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield from _second_tries(summary)
     planned = int(summary["run"].get("planned") or 0)
     if planned > rollouts["total"]:
-        yield "not played", f"{planned - rollouts['total']} of {plural(planned, 'planned rollout')}"
+        yield "missing", f"{planned - rollouts['total']} of {plural(planned, 'planned rollout')}"
     if problems := summary["run"].get("problems"):
         yield "not run", f"{plural(len(problems), 'task')}, for example: {_problem(problems[0])}"
     yield from _trouble(summary["run"])
@@ -151,7 +151,7 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "stop reasons", _names(rollouts["stop_reason"])
     yield from _bad_replies(summary)
     if recovered := summary["counters"].get("sandbox_recoveries"):
-        yield "recovered", f"{plural(recovered, 'call')} lost with a sandbox, which was started again and went on"
+        yield "recovered", f"{plural(recovered, 'call')} lost with a sandbox that was restarted; the rollouts continued"
     if summary["tool_errors"]["total"]:
         yield "tool errors", _names(summary["tool_errors"]["by_tool"])
     yield "time", _time(summary["time"])
@@ -177,11 +177,11 @@ def _bad_replies(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         looks = "replies look like" if unparsed > 1 else "reply looks like"
         yield "unparsed", f"{unparsed} {looks} raw tool calls, and no parser was chosen: --parser {parsers[0]}{others}"
     if empty := summary["counters"].get("empty_replies"):
-        yield "empty", f"{plural(empty, 'rollout')} ended with a reply without text and calls"
+        yield "empty", f"{plural(empty, 'rollout')} ended with a reply without text or calls"
 
 
 def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
-    """Say whether the samples are what the model sampled, and what became of tokens that nobody trains on."""
+    """Yield how exact the samples are, and what happened to sampled tokens that are not trained on."""
     if report is None:
         return
     shares = [f"{words} {_exact(report[key])}" for key, words in _SHARES if report[key] is not None]
@@ -189,54 +189,53 @@ def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
     samples = f"{_number(report['samples_per_rollout'], 2)} samples/rollout, breaks: {breaks}"
     yield "exactness", f"{', '.join(shares)}; {samples}" if shares else "no rollout has tokens to train on"
     if report["foreign_control_tokens"]:
-        yield "injected", f"{report['foreign_control_tokens']} control tokens were made of untrusted text"
+        yield "injected", f"{report['foreign_control_tokens']} control tokens came from untrusted text"
     if constrained := report.get("constrained_tokens"):  # not in summaries of older versions
-        yield "constrained", f"{constrained:,} sampled tokens were drawn under a mask, and their samples say so"
+        yield "constrained", f"{constrained:,} sampled tokens were drawn under a mask; their samples are marked"
     if report["not_trained"]:
-        yield "not trained", f"sampled tokens of rollouts without use: {_names(report['not_trained'])}"
+        yield "not trained", f"sampled tokens of unused rollouts: {_names(report['not_trained'])}"
     for rollout in report["not_exact"][:_MAX_PROBLEMS]:
         yield "not exact", f"{rollout['rollout_id']}: {rollout['fault']}"
 
 
 def _exact(share: float) -> str:
-    """Never round a share below 1 up to it."""
+    """Format a share; one below 1 is never rounded up to 1."""
     return "1.000" if share == 1 else f"{min(share, 0.9999):.4f}"
 
 
 def _exclusions(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     total = plural(rollouts["total"], "rollout")
     if dropped := rollouts["dropped"]:
-        yield "dropped", f"{dropped} of {total}, in no mean: {_names(rollouts['drop_causes'])}"
+        yield "dropped", f"{dropped} of {total}, excluded from means: {_names(rollouts['drop_causes'])}"
     if without := rollouts["no_reward"]:
-        verbs = "has no reward and counts" if without == 1 else "have no reward and count"
-        yield "left out", f"{without} of {total} {verbs} in no mean"
+        verbs = "has no reward and is" if without == 1 else "have no reward and are"
+        yield "no reward", f"{without} of {total} {verbs} excluded from means"
     if masked := rollouts["masked"]:
         yield "masked", f"{masked} of {total}: in the means, but not trained on"
 
 
 def _second_tries(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Say what was played or judged more than once; none of it is in summaries of older versions."""
+    """Yield what ran or was judged more than once; summaries of older versions lack all of it."""
     rollouts, verification = summary["rollouts"], summary.get("verification") or {}
     if retries := rollouts.get("retries"):
         were = "attempts were" if retries > 1 else "attempt was"
-        yield "retries", f"{retries} {were} played again: {_names(rollouts['retry_causes'])}"
+        yield "retries", f"{retries} {were} repeated: {_names(rollouts['retry_causes'])}"
     if controls := verification.get("controls"):
-        were, of = ("were", "their tasks") if controls > 1 else ("was", "its task")
-        yield "controls", f"{plural(controls, 'rollout')} {were} judged beside an untouched sandbox of {of}"
+        yield "controls", f"for {plural(controls, 'rollout')} an untouched sandbox of the task was judged too"
     if timeouts := verification.get("timeouts"):
         have, of = ("have", "their verifiers") if timeouts > 1 else ("has", "its verifier")
         yield "timeouts", f"{plural(timeouts, 'rollout')} {have} no reward because {of} took too long"
 
 
 def _trouble(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Say what plugins and sinks did wrong beside the rollouts."""
+    """Yield the errors of plugins and sinks, which no rollout has."""
     events, sinks = run.get("event_problems") or (), run.get("sink_errors") or {}
-    yield from (("plugin trouble", _event(event)) for event in events[:_MAX_PROBLEMS])
+    yield from (("plugin error", _event(event)) for event in events[:_MAX_PROBLEMS])
     if len(events) > _MAX_PROBLEMS:
-        yield "plugin trouble", f"{len(events) - _MAX_PROBLEMS} more in summary.json"
-    yield from (("sink trouble", f"{count} x {message}") for message, count in list(sinks.items())[:_MAX_PROBLEMS])
+        yield "plugin errors", f"{len(events) - _MAX_PROBLEMS} more in summary.json"
+    yield from (("sink error", f"{count} x {message}") for message, count in list(sinks.items())[:_MAX_PROBLEMS])
     if len(sinks) > _MAX_PROBLEMS:
-        yield "sink trouble", f"{len(sinks) - _MAX_PROBLEMS} more in summary.json"
+        yield "sink errors", f"{len(sinks) - _MAX_PROBLEMS} more in summary.json"
 
 
 def _event(event: Mapping[str, Any]) -> str:
@@ -245,7 +244,7 @@ def _event(event: Mapping[str, Any]) -> str:
 
 
 def _passes(summary: Mapping[str, Any]) -> str:
-    """List pass@k, with the number of tasks where it is not known of all."""
+    """List pass@k, with the number of tasks if it is not known for all of them."""
     tasks = len(summary["tasks"])
     words = []
     for k, value in summary["pass"]["pass@k"].items():
@@ -277,7 +276,7 @@ def _failure(failure: Mapping[str, Any], console: Console) -> Text:
 
 
 def _text(value: str, console: Console, prefix: str = "", limit: int = 400) -> Text:
-    """Wrap a stranger's text so that rich reads no markup in it."""
+    """Wrap untrusted text, so that rich interprets no markup in it."""
     return Text(_plain(prefix + value, console, limit))
 
 

@@ -1,6 +1,6 @@
-"""A rollout in the shape the page shows: every text in one form, whatever the model or a server made of it.
+"""Converts a rollout to the data that the page shows, in one form whatever the model or a server sent.
 
-Texts are `{"t": text}`, with `"cut": n` where n characters were left out. Everything else is bounded.
+Texts are `{"t": text}`, with `"cut": n` if n characters were left out. Everything else has a bounded size.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def detail_view(outcome: Mapping[str, Any]) -> View:
 
 
 def _exactness(outcome: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the figures of a rollout's exactness report that say something, and its faults."""
+    """Yield the figures of a rollout's exactness report that are not empty, and its faults."""
     for name, value in _mapping(outcome.get("exactness")).items():
         if name == "faults":
             yield from (("fault", fault) for fault in _sequence(value))
@@ -104,7 +104,7 @@ def lengths(value: Any) -> Iterator[int]:
 
 
 def _message(value: object) -> View:
-    """Return a message without the fields it does not have: there are many messages."""
+    """Return a message without empty fields, because there are many messages."""
     message = _mapping(value)
     if not message:
         return {"role": "?", "text": _text(_content(value))}

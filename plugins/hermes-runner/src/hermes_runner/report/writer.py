@@ -1,4 +1,4 @@
-"""Writes `report.html`: one pass over the rollouts, memory for one of them."""
+"""Writes `report.html`, in one pass over the rollouts with one of them in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hermes_runner.output import without_samples
 from hermes_runner.report.view import detail_view, lengths, row_view, shorten
 
 BUDGET: Final = 64 * 1024 * 1024
-"""Size in bytes above which long texts keep only their heads: browsers open larger pages slowly or not at all."""
+"""Size in bytes above which long texts are cut, because browsers open larger pages slowly or not at all."""
 
 _LIMITS: Final = (16_000, 4_000, 1_000, 200)
 _MAX_UNREADABLE: Final = 20
@@ -33,9 +33,9 @@ _SPLIT: Final = "\0rollouts\0"
 def write_report(
     path: Path | str, summary: Mapping[str, Any], lines: Iterable[str | bytes], *, budget: int = BUDGET
 ) -> None:
-    """Write the page; `lines` are those of `rollouts.jsonl`, in order. The file appears whole or not at all.
+    """Write the page; `lines` are those of `rollouts.jsonl`, in order. If it fails, an existing file stays as it is.
 
-    A line that is no rollout is left out and the page says so. Blocks: call it in a thread from an event loop.
+    A line that is not a rollout is left out, and the page says so. It blocks: on an event loop, call it in a thread.
     """
     target = Path(path)
     try:
@@ -55,7 +55,7 @@ def write_report(
 
 
 def embed(value: object) -> bytes:
-    """Serialise to JSON that is safe inside a script element and valid UTF-8, whatever the strings hold."""
+    """Serialise to JSON that is safe inside a script element and valid UTF-8, whatever the strings contain."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
     except ValueError:
@@ -87,7 +87,7 @@ class _Body:
             texts = [length for length in lengths(detail) if length > _LIMITS[-1]]
             data = embed(detail if self._limit is None else shorten(detail, self._limit))
         except (ValueError, RecursionError, AttributeError):
-            # Not JSON, not UTF-8, nested without end, or no object.
+            # Not JSON, not UTF-8, nested too deeply, or not an object.
             self._unreadable_count += 1
             self._unreadable.extend([number] if len(self._unreadable) < _MAX_UNREADABLE else [])
             return
@@ -99,7 +99,7 @@ class _Body:
             self._shorten_all(tighter)
 
     def _tighter(self) -> int | None:
-        """Choose the next limit that is about enough, or else the last one; None if there is no other."""
+        """Choose the next lower limit that is about enough, else the lowest one; None if none is left."""
         saved = 0 if self._limit is None else self._savings[self._limit]
         left = [limit for limit in _LIMITS if self._limit is None or limit < self._limit]
         enough = (limit for limit in left if self._size - (self._savings[limit] - saved) <= self._budget)
@@ -122,7 +122,7 @@ class _Body:
         self._size += self._spool.write(row + b"\n" + data + b"\n")
 
     def _shorten_all(self, limit: int) -> None:
-        """Cut what was written so far, through a second file, since it may not fit into memory."""
+        """Shorten the texts written so far, through a second file, because they may not fit into memory."""
         self._limit, self._size = limit, 0
         with tempfile.TemporaryFile(dir=self._directory) as old:
             self._spool.seek(0)
@@ -172,7 +172,7 @@ def _hash(text: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Replace what JSON has no word for: not-a-number and infinities become text."""
+    """Replace numbers that JSON cannot express, not-a-number and infinities, with text."""
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

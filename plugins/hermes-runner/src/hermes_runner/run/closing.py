@@ -1,4 +1,4 @@
-"""What cannot be closed any more: said, with what removes it, and never in the place of what was played."""
+"""Warnings about parts of a run that cannot be closed, with what removes them; they never replace its results."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.rollout import guard_plugin_call
 
 _COLLECT: Final = "hermes-core sandboxes gc"
-_HOW_TO_CLEAN_UP: Final = f"{_COLLECT} removes what is left, once it can be reached; with --all what has no lease, too"
+_HOW_TO_CLEAN_UP: Final = f"{_COLLECT} removes what is left when it can be reached; --all includes what has no lease"
 
 
 async def closing_error(work: Awaitable[None]) -> Exception | None:
-    """Await the closing of something; returns what it raises, but for a cancellation that was asked for."""
+    """Await a closing and return the exception that it raises; a requested cancellation is raised."""
     try:
         await guard_plugin_call(work)
-    except Exception as error:  # noqa: BLE001 - the plugin boundary: what was played before is worth no less
+    except Exception as error:  # noqa: BLE001 - the plugin boundary: a failed close changes no result
         return error
     return None
 
 
 def closing_warning(what: str, error: Exception, left: str = "") -> BackendError:
-    """Return the warning that something could not be closed; `left` is more of what is known of it."""
+    """Return a warning that something could not be closed; `left` is appended to its message."""
     hint = getattr(error, "hint", None) or ""
     if _COLLECT not in hint:
         hint = f"{hint}; {_HOW_TO_CLEAN_UP}" if hint else _HOW_TO_CLEAN_UP
@@ -30,5 +30,5 @@ def closing_warning(what: str, error: Exception, left: str = "") -> BackendError
 
 
 def message_of(error: Exception) -> str:
-    """Return what an error says, without its hint."""
+    """Return the message of an error, without its hint."""
     return error.message if isinstance(error, HermesError) else f"{type(error).__name__}: {error}"

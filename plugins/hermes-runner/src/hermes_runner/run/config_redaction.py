@@ -1,4 +1,4 @@
-"""What a run says and writes down of its settings: everything but the secrets; see `hermes_core.redaction`."""
+"""Removes secrets from the settings that a run prints and writes; see `hermes_core.redaction`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hermes_core.redaction import find_secrets, redact
 from hermes_runner.config import RunConfig
 
 _OPEN: Final = frozenset({"plugins", "policy", "tool_result_overrides", "system_prompt"})
-"""Settings whose keys are names of plugins, causes and tools, as a tool `get_token`; and what the model reads."""
+"""Not redacted: settings whose keys name plugins, causes or tools, such as `get_token`, and what the model reads."""
 
 
 def redact_used_settings(config: RunConfig, registry: Registry) -> dict[str, Any]:
-    """Return the settings as JSON values, without secrets: a run goes on with another token.
+    """Return the settings that a resume compares, as JSON values without secrets, since another token may be used.
 
-    Of `backends` only the one that is used, which is all that the rollouts depend on.
+    `backends` contains only the run's backend, because the rollouts depend on no other.
     """
     values = redact_settings(config, registry)
     used = {name: options for name, options in values["backends"].items() if name == config.terminal_backend}
@@ -23,15 +23,16 @@ def redact_used_settings(config: RunConfig, registry: Registry) -> dict[str, Any
 
 
 def redact_settings(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
-    """Return all settings as JSON values, without secrets; without a registry no option of a component is shown."""
+    """Return all settings as JSON values, without secrets; without a registry, all options are withheld."""
     values = _mark_secrets(config, registry)
     return {name: item if name in _OPEN else redact(item, name) for name, item in values.items()}
 
 
 def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
-    """Return the secrets of the settings themselves, for those to whom they come back within another text.
+    """Return the secret texts of the settings, to remove them from other texts.
 
-    Options of backends that are not used come back to nobody: of those of which nothing is known, none is looked for.
+    No other text repeats the options of an unused backend. If such a backend is unknown, its options are therefore not
+    all taken as secrets, only those with the name of one.
     """
     values = _mark_secrets(config, registry)
     for name in values["backends"].keys() - {config.terminal_backend}:

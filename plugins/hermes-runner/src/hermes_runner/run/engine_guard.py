@@ -1,4 +1,4 @@
-"""The run's engine, held to its contract: whatever it does, each attempt ends in one outcome of its own."""
+"""Guards a run's engine, so that each attempt ends in exactly one outcome, whatever the engine does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes_runner.run.closing import closing_error, closing_warning
 
 
 class RunEngine:
-    """One engine by name. What it raises for a rollout becomes that attempt's outcome, unless it must stop the run."""
+    """Wraps the engine of a name. An error in a rollout becomes that attempt's outcome, unless it must stop the run."""
 
     def __init__(
         self, registry: Registry, name: str, options: Mapping[str, Any], *, scrubber: SecretScrubber | None = None
@@ -29,7 +29,7 @@ class RunEngine:
         self._engine = cast("RolloutEngine", registry.create("engine", name, options))
 
     async def open(self, run: EngineRun) -> None:
-        """Open it; what it raises that is no error of ours names it."""
+        """Open the engine; an exception that is no `HermesError` becomes an error that names the engine."""
         try:
             await guard_plugin_call(self._engine.open(run))
         except HermesError:
@@ -38,22 +38,22 @@ class RunEngine:
             raise self._fault(f"raised {type(error).__name__} as it was opened: {error}") from error
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
-        """Return what keeps tasks from being played, by their ids."""
+        """Return the errors of the tasks that the engine cannot run, by task id."""
         return await guard_plugin_call(self._engine.refusals(tasks))
 
     def concurrency(self, wanted: int) -> int:
-        """Return how many rollouts are to be in flight."""
+        """Return how many rollouts run at a time: `wanted`, or the engine's capacity if that is less."""
         capacity = self._engine.capacity
         return wanted if capacity is None else max(1, min(wanted, capacity))
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The engine's name, and what it says of itself."""
+        """The engine's name and its own provenance, without secrets."""
         found: dict[str, Any] = self._scrubber.values({"name": self._name, **self._engine.provenance})
         return found
 
     async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play one attempt; an attempt that the engine lost ends in an outcome that says so."""
+        """Run one attempt; if the engine loses it, return an outcome that says so."""
         try:
             outcome = await guard_plugin_call(self._engine.run_rollout(rollout))
         except HermesError as error:
@@ -67,9 +67,9 @@ class RunEngine:
         return self._scrubber.outcome(outcome)
 
     async def aclose(self) -> HermesError | None:
-        """Close it; returns what is left of it, and what removes that, where it cannot be closed.
+        """Close the engine; if that fails, return a warning that says what is left and what removes it.
 
-        What was recorded before is worth as much as without it: nothing but a cancellation is raised.
+        Nothing but a cancellation is raised, because a failed close makes no recorded rollout less valid.
         """
         error = await closing_error(self._engine.aclose())
         if error is None:
@@ -77,11 +77,9 @@ class RunEngine:
         return self._scrubber.error(closing_warning(f"engine {self._name!r}", error, self._leftovers()))
 
     def _leftovers(self) -> str:
-        with contextlib.suppress(
-            Exception
-        ):  # the plugin boundary: an engine that cannot be closed may not know any more
+        with contextlib.suppress(Exception):  # the plugin boundary: an engine that cannot be closed may not know
             left = self.provenance.get("sandboxes_left")
-            return f"; of its sandboxes {left} may be left" if left else ""
+            return f"; {left} of its sandboxes may be left" if left else ""
         return ""
 
     def _lost_outcome(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
@@ -93,10 +91,12 @@ class RunEngine:
 
     def _check(self, rollout: RolloutSpec, outcome: object) -> None:
         if not isinstance(outcome, RolloutOutcome):
-            raise self._fault(f"gave back {type(outcome).__name__}, wanted RolloutOutcome")
-        wanted, found = (rollout.rollout_id, rollout.attempt), (outcome.rollout_id, outcome.attempt)
-        if wanted != found:
-            raise self._fault(f"gave back attempt {found[1]} of {found[0]}, wanted attempt {wanted[1]} of {wanted[0]}")
+            raise self._fault(f"was expected to return a RolloutOutcome, got {type(outcome).__name__}")
+        expected, found = (rollout.rollout_id, rollout.attempt), (outcome.rollout_id, outcome.attempt)
+        if expected != found:
+            raise self._fault(
+                f"was expected to return attempt {expected[1]} of {expected[0]}, got attempt {found[1]} of {found[0]}"
+            )
 
     def _fault(self, what: str) -> BrokenComponentError:
         return BrokenComponentError(

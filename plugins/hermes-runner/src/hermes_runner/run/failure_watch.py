@@ -1,4 +1,4 @@
-"""Ends a run that comes to nothing, before every remaining rollout fails the same way."""
+"""Stops a run whose rollouts all fail with one cause, before the remaining ones fail too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.rollout import Failure, RolloutOutcome
 
 _OF_A_TASK: Final = frozenset({Blame.TASK, Blame.VERIFIER, Blame.BACKEND, Blame.FRAMEWORK})
-"""What may fail at one task alone, as its image at the memory that it has."""
+"""What can fail for one task alone, such as an image that needs more memory than the sandbox has."""
 
 
 class TooManyFailuresError(HermesError):
@@ -29,10 +29,11 @@ class _Kind:
 
 
 class FailureWatch:
-    """Counts the failures of a run by their kind until a rollout is good; `most` of a kind are too many, 0 never.
+    """Counts the failures of a run by kind until a rollout succeeds; `most` of a kind stop the run, 0 never does.
 
-    A failure is a rollout that has no reward because something went wrong; a reward of 0 is none. Unless the model or
-    its server is to blame, they have to be of two tasks, if there are `tasks`: one alone must not stop the others.
+    A failure is a rollout that has no reward because something went wrong; a reward of 0 is not a failure. Unless the
+    model or its server is to blame, the failures must come from two tasks if the run has several `tasks`, so that one
+    task cannot stop the others.
     """
 
     def __init__(self, most: int, *, tasks: int = 2) -> None:
@@ -43,7 +44,7 @@ class FailureWatch:
         self._kinds: dict[tuple[Blame, str], _Kind] = {}
 
     def recall(self, outcome: Mapping[str, Any]) -> None:
-        """Take note of a rollout that was recorded before a resume."""
+        """Note a rollout that was recorded before a resume."""
         has_failed = outcome.get("reward_failure") or outcome.get("failure")
         self._has_good = self._has_good or outcome.get("reward") is not None or not has_failed
 
@@ -60,15 +61,15 @@ class FailureWatch:
             kind.tasks.add(outcome.task_id)
 
     def check(self) -> None:
-        """Raise `TooManyFailuresError` if the run is not worth another rollout."""
+        """Raise `TooManyFailuresError` if one kind has too many failures and no rollout has succeeded."""
         if self._has_good or not self._most:
             return
         for kind in self._kinds.values():
             is_common = not self._has_others or kind.last.blame not in _OF_A_TASK or len(kind.tasks) > 1
             if kind.count >= self._most and is_common:
                 raise TooManyFailuresError(
-                    f"expected rewards, but none of the first {self._ended} rollouts has one; {kind.count} of them "
-                    f"ended with {kind.last.type} (to blame: {kind.last.blame}), at last: {kind.last.message}",
-                    hint="mend that and give the same command again with --retry-failed: it continues; "
-                    "--max-failures N lets more fail, 0 any number",
+                    f"expected rewards, got none in the first {self._ended} rollouts; {kind.count} of them ended with "
+                    f"{kind.last.type} (to blame: {kind.last.blame}), most recently: {kind.last.message}",
+                    hint="fix the cause, then run the same command again with --retry-failed to continue; "
+                    "--max-failures N allows more failures, 0 any number",
                 )

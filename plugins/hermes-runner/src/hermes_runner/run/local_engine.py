@@ -1,4 +1,4 @@
-"""The engine `local`: rollouts are played in this process. A worker of a remote engine opens one of its own."""
+"""The engine `local`, which runs rollouts in this process. Each worker of a remote engine opens one as well."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from hermes_runner.tasks.sandboxes import check_own_sandbox
 
 _logger = logging.getLogger(__name__)
 _NAMED: Final = 5
-"""Tasks that a message names."""
+"""Maximum number of tasks that a message names."""
 
 
 @final
 class LocalEngine:
-    """One model client and one runtime, made from the run's config."""
+    """Runs rollouts with one model client and one runtime, created from the run's config."""
 
     def __init__(self) -> None:
         self.capacity: int | None = None
-        """How many sandboxes like those of the run its backend has room for, from `open` on; None for any number."""
+        """How many of the run's sandboxes the backend has room for, known after `open`; None for any number."""
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._run: Callable[[RolloutSpec], Awaitable[RolloutOutcome]] | None = None
@@ -44,7 +44,7 @@ class LocalEngine:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What it found of processes that have died, and from `aclose` on, how many sandboxes of its own are left."""
+        """Leftovers of dead processes that `open` collected, and from `aclose` on, how many own sandboxes are left."""
         found: dict[str, Any] = {}
         if self._collected.removed or self._collected.failed:
             found["leftovers"] = {"removed": len(self._collected.removed), "failed": len(self._collected.failed)}
@@ -53,14 +53,14 @@ class LocalEngine:
         return found
 
     async def open(self, run: EngineRun) -> None:
-        """Reach the model and the backend; what is wrong with either is an error now, not in the middle of the run."""
+        """Connect to the model and the backend, so that a problem with either is an error before the run starts."""
         config = RunConfig.parse(run.config, source="the run's config")
         model = open_model(config, api_key=run.api_key, tasks=run.tasks, registry=run.registry)
         self._stack.push_async_callback(self._close, "the model client", model.aclose)
         await model.check()
         runtime = _runtime(config, run, model)
         self._stack.push_async_callback(self._close, f"backend {config.terminal_backend!r}", runtime.aclose)
-        runtime.parser  # noqa: B018 - an unknown one is an error now
+        runtime.parser  # noqa: B018 - an unknown one is an error before the run starts
         backend, self._leases = runtime.backend, runtime.leases
         if self._leases is not None:
             self._collected = await self._leases.collect(run.registry)
@@ -70,7 +70,7 @@ class LocalEngine:
         self._run = partial(run_rollout, runtime=runtime, model=model, on_turn=run.on_turn)
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
-        """Ask the backend, once for tasks that want the same, and whether what they make can be judged."""
+        """Return the tasks that the backend refuses or that cannot be judged; asks it once per distinct sandbox."""
         if self._runtime is None:
             raise _not_open()
         runtime = self._runtime
@@ -83,7 +83,7 @@ class LocalEngine:
         return {name: error for name, error in found.items() if error is not None}
 
     async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
-        """Play it here."""
+        """Run the rollout in this process."""
         if self._run is None:
             raise _not_open()
         return await self._run(rollout)
@@ -98,7 +98,7 @@ class LocalEngine:
             raise BackendError("; ".join(told), hint=next((hint for hint in hints if hint), None))
 
     async def _close(self, what: str, close: Callable[[], Awaitable[None]]) -> None:
-        """Close a part; what it raises hides no other's."""
+        """Close one part; its error is kept until all parts are closed."""
         if (error := await closing_error(close())) is not None:
             self._troubles[what] = error
 

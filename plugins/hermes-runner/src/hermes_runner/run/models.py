@@ -1,4 +1,4 @@
-"""The model of a run, from its configuration."""
+"""Creates a run's model client and chooses its parser, from the config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes_runner.config import RunConfig
 
 
 def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task], registry: Registry) -> ModelClient:
-    """Make the run's model client; opens no connection."""
+    """Create the run's model client; opens no connection."""
     provider = cast("ModelProvider", registry.create("model", _provider_name(config, registry)))
     options = (
         "mistake_rate",
@@ -48,13 +48,13 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
 
 
 def _provider_name(config: RunConfig, registry: Registry) -> str:
-    """Return the protocol, unless the model is one that needs no server."""
+    """Return the name of the model's provider: an embedded model itself, else the protocol."""
     is_chat = config.model_protocol == "chat"
     return config.model if is_chat and is_embedded(config.model, registry) else config.model_protocol
 
 
 def is_embedded(model: str, registry: Registry) -> bool:
-    """Tell whether a run's model is one that needs no server, and is given the tasks instead."""
+    """Return whether a model is embedded: it needs no server and gets the tasks instead."""
     if model not in registry.names("model"):
         return False
     spec = registry.spec("model", model)
@@ -62,7 +62,7 @@ def is_embedded(model: str, registry: Registry) -> bool:
 
 
 def choose_parser(config: RunConfig, model: ModelClient, registry: Registry) -> Ref | None:
-    """Return the run's parser: the config's, else what a plugin says for the model; raw text without one is refused."""
+    """Return the config's parser, else the one that a plugin names for the model; raw text without one is refused."""
     template = str(getattr(getattr(model, "tokenizer", None), "chat_template", "") or "")
     return _parser_ref(config, str(model.provenance.get("model_name") or ""), template, registry)
 
@@ -72,11 +72,11 @@ def _parser_ref(config: RunConfig, model_name: str, template: str, registry: Reg
     if name is not None:
         return Ref(kind="parser", name=name, options=config.tool_call_parser_options)
     if config.tool_call_parser_options:
-        raise ConfigError("there are options for a parser, but no parser", hint="name it: --parser NAME")
+        raise ConfigError("expected a parser for tool_call_parser_options, got none", hint="name it: --parser NAME")
     if config.model_protocol != "chat":
         raise ConfigError(
-            f"model_protocol {config.model_protocol} brings raw text, and a parser was wanted to read calls in it: "
-            "none is named, and no plugin knows one for this model and chat template",
-            hint="--parser NAME; hermes-core parsers list shows them (pip install hermes-parsers)",
+            f"expected a parser, as model_protocol {config.model_protocol} returns calls as raw text; got none, and no "
+            "plugin names one for this model and chat template",
+            hint="add --parser NAME; hermes-core parsers list shows them (pip install hermes-parsers)",
         )
     return None

@@ -1,4 +1,4 @@
-"""Which parsers would have read the calls in a reply that none was chosen for."""
+"""Finds parsers that read the calls in replies for which no parser was chosen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONGEST_READ = 100_000
 
 
 def parsers_that_read(registry: Registry, texts: Sequence[str]) -> list[str]:
-    """Return up to three registered parsers that find a call in the first text in which one does.
+    """Return up to three registered parsers that find a call in the first text in which any parser does.
 
-    Those with the most names, the ones that other frameworks have as well, come first.
+    Parsers with the most names come first: these are the ones that other frameworks have as well.
     """
     for text in texts:
         found = [name for name in _one_name_each(registry) if _reads(registry, name, text[:_LONGEST_READ])]
@@ -30,13 +30,13 @@ def parsers_that_read(registry: Registry, texts: Sequence[str]) -> list[str]:
 def _reads(registry: Registry, name: str, text: str) -> bool:
     try:
         attempts = registry.create("parser", name).parse(text).attempts
-    except Exception:  # noqa: BLE001 - one that needs options, or fails, is no advice
+    except Exception:  # noqa: BLE001 - a parser that needs options, or fails, is not suggested
         return False
     return any(attempt.status in _READABLE for attempt in attempts)
 
 
 def _one_name_each(registry: Registry) -> Iterable[str]:
-    """Return one name of each parser: that of its module where it has it."""
+    """Yield one name of each parser, its module's if that is one of them."""
     names: dict[str, list[str]] = {}
     for name in registry.names("parser"):
         with contextlib.suppress(HermesError):  # a name that two plugins claim

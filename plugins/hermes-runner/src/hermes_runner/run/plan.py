@@ -1,4 +1,4 @@
-"""From tasks and a config to the rollouts to play. The same input gives the same plan, in any order of playing."""
+"""Plans a run's rollouts from its tasks and config. The same input gives the same plan, in any order of execution."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from hermes_runner.config import RunConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The groups that can be played, and what is wrong with the tasks that cannot."""
+    """The groups that can run, and the problems of the tasks that cannot."""
 
     groups: tuple[GroupPlan, ...]
     problems: tuple[TaskProblem, ...]
 
 
 def choose(tasks: Sequence[Task], config: RunConfig) -> tuple[Task, ...]:
-    """Return the tasks that the config's filters let through; an unknown id is an error."""
+    """Return the tasks that the config's filters select; an unknown id is an error."""
     if unknown := sorted(set(config.task_filter) - {task.id for task in tasks}):
-        raise ConfigError(f"task_filter names {unknown[0]!r}, which is not in {config.tasks}")
+        hint = f"see: hermes-core tasks list {config.tasks}"
+        raise ConfigError(f"task_filter names {unknown[0]!r}, which is not in {config.tasks}", hint=hint)
     wanted = [
         task
         for task in tasks
@@ -34,15 +35,15 @@ def choose(tasks: Sequence[Task], config: RunConfig) -> tuple[Task, ...]:
     ]
     if not wanted:
         splits = ", ".join(sorted({task.split for task in tasks}))
-        raise ConfigError(f"no task of {config.tasks} is left", hint=f"its splits are {splits}; see --split")
+        raise ConfigError(f"the filters select no task of {config.tasks}", hint=f"its splits are {splits}; see --split")
     return tuple(wanted[: config.max_tasks])
 
 
 def plan_groups(tasks: Sequence[Task], config: RunConfig, registry: Registry) -> RunPlan:
     """Draw each group's tools and check that its components exist.
 
-    What is wrong with the config raises; a task that cannot be run becomes a problem and stops no other. So does a
-    group for which a distribution drew nothing that is installed.
+    An error in the config is raised. A task that cannot run becomes a problem and does not stop the others, and so does
+    a group for which a distribution drew nothing that is installed.
     """
     groups: list[GroupPlan] = []
     problems: list[TaskProblem] = []

@@ -1,4 +1,4 @@
-"""What a person sees while a run is going on."""
+"""The progress display of a run: live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MAX_KINDS_NOTED: Final = 20
 
 
 class Progress(ABC):
-    """Counts what happens and shows it; an event costs a few additions, drawing happens on its own pace.
+    """Counts events and displays the counts; an event costs a few additions, and drawing has its own rate.
 
-    A display that loses its stream falls silent and does not stop the run. The first failure of each kind is shown at
-    once, the others are in the summary.
+    A display that loses its stream becomes silent and does not stop the run. The first failure of each kind is shown at
+    once, the others only in the summary.
     """
 
     def __init__(self, total: int, *, done: int, clock: Clock) -> None:
@@ -49,12 +49,12 @@ class Progress(ABC):
         """Note that a rollout began, or began again."""
         self.running.add(rollout_id)
 
-    def turn(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts want it
+    def turn(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts need it
         """Note one answered model call."""
         self.turns += 1
 
-    def note_retry(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts want it
-        """Note that a rollout is played again."""
+    def note_retry(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts need it
+        """Note that a rollout gets another attempt."""
         self.retries += 1
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Progress(ABC):
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Show a line that stays."""
+        """Show a line that is not overwritten."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -99,11 +99,11 @@ class Progress(ABC):
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the display was made."""
+        """Seconds since the display was created."""
         return self._clock() - self._start
 
     def turns_per_second(self) -> float:
-        """Return the rate of the last ten seconds or so; each call is one sample."""
+        """Return the rate of about the last ten seconds; each call adds one sample."""
         now = self._clock()
         self._samples.append((now, self.turns))
         while len(self._samples) > 2 and now - self._samples[1][0] >= _RATE_WINDOW:
@@ -112,12 +112,12 @@ class Progress(ABC):
         return (self.turns - turns) / (now - then) if now > then else 0.0
 
     def seconds_left(self) -> float | None:
-        """Estimate from this session's rollouts; None while none has ended."""
+        """Estimate the seconds left from the rollouts since this start; None before the first one has ended."""
         ended = self.done - self._done_before
         return None if ended <= 0 else max(0, self.total - self.done) * self.elapsed / ended
 
     def status(self) -> str:
-        """Say it in one line."""
+        """Return the current counts and rates as one line."""
         parts = [f"{len(self.running)} running", *self._results()]
         parts.append(f"{self.turns_per_second():.1f} turns/s")
         left = self.seconds_left()
@@ -126,7 +126,7 @@ class Progress(ABC):
         return ", ".join(parts)
 
     def closing(self) -> str:
-        """Say in one line what came of this session; rates are of its whole length."""
+        """Return the final counts as one line; the rate is the mean since this start."""
         parts = [f"{len(self.running)} unfinished"] if self.running else []
         rate = self.turns / self.elapsed if self.elapsed > 0 else 0.0
         return ", ".join([*parts, *self._results(), plural(self.turns, "turn"), f"{rate:.1f} turns/s"])
@@ -147,9 +147,9 @@ class Progress(ABC):
 
 
 class _Stream:
-    """A text stream that falls silent when its reader is gone: the rollouts are worth more than the display.
+    """A text stream that drops its output when its reader is gone, because a lost display must not end the run.
 
-    Without it rich ends the process on a broken pipe.
+    Without it, rich ends the process on a broken pipe.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -178,7 +178,7 @@ class _Stream:
 
 
 class PlainProgress(Progress):
-    """Lines without control codes, for logs and pipes: at most one status in `interval` seconds, and a last one."""
+    """Prints plain lines, for logs and pipes: at most one status in `interval` seconds, and a last one."""
 
     def __init__(self, total: int, *, done: int, stream: TextIO, clock: Clock, interval: float) -> None:
         super().__init__(total, done=done, clock=clock)
@@ -222,7 +222,7 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A bar and a status line that are redrawn in place by a thread of their own."""
+    """Shows a bar and a status line, which a separate thread redraws in place."""
 
     def __init__(self, total: int, *, done: int, console: Console, clock: Clock) -> None:
         from rich.live import Live
@@ -230,7 +230,7 @@ class LiveProgress(Progress):
         super().__init__(total, done=done, clock=clock)
         self._console = console
         self._closed = False
-        # Standard output may be another file than this stream, so nothing is redirected into the display.
+        # Standard output can be another file than this stream, so nothing is redirected into the display.
         self._live = Live(
             get_renderable=self._frame,
             console=self._console,
@@ -248,7 +248,7 @@ class LiveProgress(Progress):
 
     def __enter__(self) -> Self:
         self._live.start()
-        # A killed run cannot give a hidden cursor back.
+        # A killed run could not show a hidden cursor again.
         self._console.show_cursor(show=True)
         return self
 
@@ -283,7 +283,7 @@ def open_progress(
     interval: float = 10.0,
     clock: Clock = time.monotonic,
 ) -> Progress:
-    """Choose the display: live on a terminal, plain lines anywhere else. `done` rollouts are from before a resume."""
+    """Choose the display: live on a terminal, else plain lines. `done` rollouts were recorded before a resume."""
     if stream.isatty() if force_terminal is None else force_terminal:
         from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""Where a run writes that names no folder: `runs/TIME-TASKS`, with the link `runs/latest` to the last one."""
+"""The folder of a run without `--out`: `runs/TIME-TASKS`, with the link `runs/latest` to the last one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ _LONGEST: Final = 40
 
 
 def choose_folder(fingerprint: Mapping[str, Any], tasks: str, *, retry_failed: bool, root: Path = RUNS) -> Path:
-    """Return the folder of the newest run with the same settings that was cut off, or a new one.
+    """Return the folder of the newest interrupted run with the same settings, or a new folder.
 
-    With `retry_failed` a run that has come to its end is continued as well. One that another process plays is left
-    to it.
+    With `retry_failed`, a complete run is continued as well. A run that another process is running is not.
 
     Raises:
         OutputError: No folder can be made.
@@ -55,19 +54,19 @@ def choose_folder(fingerprint: Mapping[str, Any], tasks: str, *, retry_failed: b
 
 
 def link_latest(folder: Path) -> str:
-    """Make `latest` beside a run's folder lead to it; return why it does not, empty if it does."""
+    """Point the link `latest` beside a run's folder to it; return why that failed, or an empty text."""
     link, draft = folder.parent / LATEST, folder.parent / f".{LATEST}.{secrets.token_hex(4)}"
     try:
         draft.symlink_to(folder.name)
         draft.replace(link)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        return f"{link} does not lead to {folder}: {error.strerror}; rename what is there"
+        return f"{link} does not point to {folder}: {error.strerror}; rename what is there"
     return ""
 
 
 def open_chosen(choose: Callable[[], Path], open_at: Callable[[Path], OutputFolder]) -> OutputFolder:
-    """Open the chosen folder, and choose again where another process was faster; leave nothing where that fails."""
+    """Open the chosen folder; choose again if another process took it, and remove it if it cannot be opened."""
     while True:
         path = choose()
         try:
@@ -80,7 +79,7 @@ def open_chosen(choose: Callable[[], Path], open_at: Callable[[Path], OutputFold
 
 
 def discard_empty(folder: Path) -> None:
-    """Remove the folder of a run that has recorded nothing, as one that could not start."""
+    """Remove the folder of a run that recorded nothing, such as one that could not start."""
     if not holds_nothing(folder):
         return
     shutil.rmtree(folder, ignore_errors=True)
@@ -104,7 +103,7 @@ def _make(root: Path, tasks: str) -> Path:
         except OSError as error:
             raise unwritable_error(folder, error) from error
         return folder
-    raise AssertionError  # it counts for ever
+    raise AssertionError  # unreachable, as count() does not end
 
 
 def _has_settings(folder: Path, fingerprint: Mapping[str, Any]) -> bool:

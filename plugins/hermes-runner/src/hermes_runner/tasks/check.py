@@ -1,4 +1,4 @@
-"""The reward self-test: the solution scores full, nothing else does better than doing nothing, and repeats agree."""
+"""Checks a task's rewards: full for the solution, for cheats no more than for doing nothing, the same in repeats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One way to play a task, played a number of times: its name, its rewards, and why a reward is missing."""
+    """Repeated rollouts of the solution, of a cheat or of doing nothing: rewards, and why a reward is missing."""
 
     name: str
     rewards: tuple[float | None, ...]
@@ -37,7 +37,7 @@ class Trial:
 
     @property
     def agrees(self) -> bool:
-        """Whether all repeats ended the same."""
+        """Whether all repeats have the same reward."""
         return len(set(self.rewards)) == 1
 
     @property
@@ -49,7 +49,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheck:
-    """What the self-test found for one task; it has passed when there are no problems."""
+    """The result of the check of one task, which has passed if there are no problems."""
 
     task_id: str
     source: str
@@ -82,7 +82,7 @@ async def check_tasks(
 ) -> AsyncIterator[TaskCheck]:
     """Check tasks, several at a time, and yield each result in the order of the tasks.
 
-    Raises what `check_task` raises, before any task is played.
+    Raises what `check_task` raises, before any rollout starts.
     """
     slots = asyncio.Semaphore(max_concurrent)
     trial_models = _TrialModels.of(runtime.registry)
@@ -102,9 +102,9 @@ async def check_tasks(
 
 
 async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskCheck:
-    """Play a task's solution, nothing at all and every cheat, and compare the rewards.
+    """Run a task's solution, a rollout that does nothing and every cheat, and compare the rewards.
 
-    What is wrong with the task is in the result. Raises `PluginError` where the models that play it are not to be had.
+    Problems of the task are in the result. Raises `UnknownComponentError` if the models `nop` and `oracle` are missing.
     """
     return await _check_one(task, runtime, _TrialModels.of(runtime.registry), repeats)
 
@@ -138,7 +138,7 @@ async def _check_one(task: Task, runtime: Runtime, trial_models: _TrialModels, r
 
 @dataclass(frozen=True, slots=True)
 class _TrialModels:
-    """The models of the check, from the registry: one that does nothing, one that plays a task's solution."""
+    """The models of the check, from the registry: `nop` does nothing, `oracle` follows a task's solution."""
 
     nop: ModelProvider
     oracle: ModelProvider
@@ -149,7 +149,7 @@ class _TrialModels:
         return cls(nop, oracle)
 
     def models(self, task: Task) -> list[tuple[str, ModelClient]]:
-        """Return whoever plays the task, by the name of the trial; a cheat is played as if it were the solution."""
+        """Return the name and model of each trial; for a cheat, `oracle` gets it as the task's solution."""
         models = [(NOTHING, self.nop.client(ModelSettings()))]
         if task.solution is not None:
             models.append((SOLUTION, self._solver(task)))
@@ -181,7 +181,7 @@ async def _try(name: str, model: ModelClient, group: GroupPlan, runtime: Runtime
 
 
 def _without_turns(limits: Any) -> dict[str, Any]:
-    """Leave out the limit on turns: scripts make one call a turn, where a model could make several."""
+    """Leave out the limit on turns: scripts make one call per turn, where a model could make several."""
     return {name: value for name, value in limits.items() if name != "max_agent_turns"}
 
 
@@ -194,7 +194,7 @@ def _failure(outcome: RolloutOutcome) -> str:
 
 def _problems(task: Task, trials: Sequence[Trial], *, full: float) -> list[str]:
     problems = [f"{trial.name} has no reward: {trial.failure}" for trial in trials if trial.reward is None]
-    problems += [f"{trial.name} does not repeat: {_reward_list(trial.rewards)}" for trial in trials if not trial.agrees]
+    problems += [f"{trial.name}: repeats differ, {_reward_list(trial.rewards)}" for trial in trials if not trial.agrees]
     if task.solution is None:
         problems.append("it has no solution, so nothing shows that full reward can be reached")
     floor = next(trial.reward for trial in trials if trial.name == NOTHING)

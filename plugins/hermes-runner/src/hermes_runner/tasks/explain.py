@@ -1,4 +1,4 @@
-"""What a pydantic error means to the author of a task."""
+"""Converts pydantic errors to messages for the author of a task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 4
 
 
 def explain(error: ValidationError, known: dict[str, Sequence[str]]) -> str:
-    """Return one line: for each problem the field, what was wanted and what was found.
+    """Return one line that names the field, the expected value and the actual value of up to four problems.
 
     `known` maps the last field name before an unknown key ("" at the top) to the keys that exist there.
     """
@@ -26,7 +26,7 @@ def explain(error: ValidationError, known: dict[str, Sequence[str]]) -> str:
 
 
 def unknown_key(key: str, keys: Iterable[str]) -> str:
-    """Say that a key is unknown, and which one may have been meant."""
+    """Return a message about an unknown key, with the nearest known key or all known keys."""
     keys = list(keys)
     return f"unknown key {key!r}, " + did_you_mean(key, keys, otherwise=f"known keys: {', '.join(keys)}")
 
@@ -41,15 +41,15 @@ def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
         return f"{'.'.join(map(str, where[:-1]))}: {text}" if where[:-1] else text
     if kind == "missing":
         return f"{field!r} is missing"
-    # Harbor's section `environment` is no map of variables; its `env` is.
+    # Harbor's section `environment` is not a table of variables; its `env` is.
     names = [part for part in where if part != "environment"]
     message = str(problem["msg"]).removeprefix("Value error, ")
-    found = "" if kind == "value_error" else f", found {short_json(redact_at(problem['input'], names))}"
+    found = "" if kind == "value_error" else f", got {short_json(redact_at(problem['input'], names))}"
     return f"{field!r}: {message[:1].lower()}{message[1:]}{found}" if field else f"{message}{found}"
 
 
 def _is_type_tag(part: object) -> bool:
-    """Tell whether a part of a location is pydantic's name for a union's branch, and no key of the task."""
+    """Return whether a part of a location is pydantic's name of a union's member, not a key of the task."""
     return isinstance(part, str) and ("[" in part or part.endswith(("Record", "-str")) or part == "str")
 
 

@@ -1,12 +1,12 @@
 """Harbor / Terminal-Bench task folders: `instruction.md`, `task.toml`, `environment/`, `tests/`, `solution/`.
 
-A task asks for the image its Dockerfile describes (`dockerfile:PATH`) or names, so a backend that runs no images
-refuses it before anything is started. Commands are the image's user's and begin in its working directory, where the
-backend can tell; the test is root's, unless `task.toml` says otherwise. The tests are not part of the world: the
-verifier `script` copies them to `/tests` after the rollout, runs `/tests/test.sh`, and reads what that wrote below
-`/logs/verifier`, which is emptied beforehand. Where the model or the test is root, that happens in a second container
-of the image, which gets what the rollout changed outside the folders of programs, and what `task.toml` names under
-`artifacts`.
+A task requires the image that `task.toml` names, or one built from its Dockerfile (`dockerfile:PATH`), so a backend
+that runs no images refuses it before anything starts. Commands run as the image's user and in its working directory,
+if the backend knows these; the test runs as root, unless `task.toml` says otherwise. The tests are not in the sandbox
+during the rollout: the verifier `script` copies them to `/tests` afterwards, runs `/tests/test.sh`, and reads what that
+wrote below `/logs/verifier`, which is emptied beforehand. If the model or the test is root, this happens in a second
+container of the image, which gets what the rollout changed outside the folders of programs, and what `task.toml` lists
+under `artifacts`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _READ_ABOVE_TESTS: Final = (
     *("/pyproject.toml", "/tox.ini", "/setup.cfg", "/uv.toml", "/.venv", "/.python-version", "/pyvenv.cfg"),
     *("/node_modules", "/package.json", "/.cargo", "/go.mod", "/go.work", "/Gemfile"),
 )
-"""What pytest 9, uv, Node, Cargo, Go and Bundler read above /tests, where nothing of a rollout has its place."""
+"""Files above /tests that pytest 9, uv, Node, Cargo, Go and Bundler read, and that no rollout has to create."""
 _MAX_SOLUTION_BYTES: Final = 2**20
-_OTHER_PLACE: Final = "/tmp/solution"  # noqa: S108 - a path inside
+_OTHER_PLACE: Final = "/tmp/solution"  # noqa: S108 - a path in the sandbox
 _WORKDIR: Final = re.compile(r"^\s*WORKDIR\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _PATHS: Final = ("instruction.md", "task.toml", "tests/test.sh")
 
@@ -64,7 +64,7 @@ class HarborSource:
 
 
 def _task_folders(path: Path) -> list[Path]:
-    """Return the folders that are tasks or were meant to be, also those one level deeper in a folder that is none."""
+    """Return the path if it is a task, else its folders; one that is no task is replaced by the tasks in it, if any."""
     if _looks_like_task(path):
         return [path]
     folders: list[Path] = []
@@ -83,12 +83,12 @@ def _looks_like_task(path: Path) -> bool:
 
 
 def read_folder(folder: Path) -> Task:
-    """Read one task; raises ValueError or OSError when it cannot be used."""
+    """Read one task; raises ValueError or OSError if it cannot be used."""
     folder = folder.resolve()
     _check_layout(folder)
     config = _read_toml(folder / "task.toml")
     if demands := config.unmet_demands():
-        raise ValueError(f"wants what is not supported here: {', '.join(demands)}")
+        raise ValueError(f"task.toml demands what is not supported: {', '.join(demands)}")
     timeout = config.agent.timeout_sec or DEFAULT_TIMEOUT
     return Task(
         id=folder.name,
@@ -108,31 +108,31 @@ def _check_layout(folder: Path) -> None:
     if missing := [name for name in _PATHS if not (folder / name).is_file()]:
         older = (folder / "task.yaml").is_file()
         hint = "; task.yaml is the older Terminal-Bench layout, which must be converted first" if older else ""
-        raise ValueError(f"no Harbor task folder: {', '.join(missing)} missing{hint}")
+        raise ValueError(f"not a Harbor task folder: {', '.join(missing)} missing{hint}")
     if not (folder / "instruction.md").read_text(encoding="utf-8").strip():
         raise ValueError("instruction.md is empty")
     for name in ("docker-compose.yaml", "docker-compose.yml"):
         if (folder / "environment" / name).exists():
-            raise ValueError(f"environment/{name}: tasks of several containers are not supported here")
+            raise ValueError(f"environment/{name}: tasks with several containers are not supported")
 
 
 def _read_toml(path: Path) -> TaskToml:
     try:
         return TaskToml.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"task.toml is no TOML: {error}") from error
+        raise ValueError(f"task.toml is not valid TOML: {error}") from error
 
 
 def _image(folder: Path, config: TaskToml) -> str:
     if config.environment.docker_image:
         return config.environment.docker_image
     if not (folder / "environment" / "Dockerfile").is_file():
-        raise ValueError("wanted environment/Dockerfile or environment.docker_image in task.toml, found neither")
+        raise ValueError("expected environment/Dockerfile or environment.docker_image in task.toml, got neither")
     return f"dockerfile:{folder / 'environment' / 'Dockerfile'}"
 
 
 def _working_directory(folder: Path) -> dict[str, Any]:
-    """Return the directory the image starts in, as far as its Dockerfile says so in plain words."""
+    """Return the working directory of the image if its Dockerfile has it as an absolute path without variables."""
     dockerfile = folder / "environment" / "Dockerfile"
     found = _WORKDIR.findall(dockerfile.read_text(encoding="utf-8")) if dockerfile.is_file() else []
     plain = [path.strip("\"'") for path in found]
@@ -156,12 +156,12 @@ def _verifier_options(folder: Path, config: TaskToml) -> dict[str, Any]:
 
 
 def _test_command(config: TaskToml) -> str:
-    """Return what runs the test: as root, or as the user that the task names, whose home may be the model's work."""
+    """Return the test's command: as root, or as the task's user with a new HOME, as a model may own the old one."""
     if config.verifier.user in {None, "root", 0, "0"}:
         return "bash /tests/test.sh"
     user = shlex.quote(str(config.verifier.user))
     home = f'd=$(mktemp -d) && chown {user} "$d" /logs/verifier && chmod -R a+rX /tests && export HOME="$d"'
-    # A number need not have an account, nor groups then.
+    # A numeric user without an account has no groups to initialise.
     groups = f"if id {user} >/dev/null 2>&1; then g=$(id -g {user}) i=--init-groups; else g={user} i=--clear-groups; fi"
     return f'{home} && {{ {groups}; }} && exec setpriv --reuid={user} --regid="$g" $i bash /tests/test.sh'
 
@@ -172,21 +172,21 @@ def _cwd(folder: Path, config: TaskToml) -> str | None:
 
 
 def _artifacts(folder: Path, config: TaskToml) -> tuple[str, ...]:
-    """Return what is judged: what the task names, the folder the model works in wherever that lies, and the rest."""
+    """Return the paths to judge: the task's artifacts, the working directory wherever it is, and "/" for the rest."""
     cwd = _cwd(folder, config)
     inside = [cwd] if cwd is not None and cwd.startswith("/") else []
     return tuple(dict.fromkeys([*config.artifact_paths(), *inside, "/"]))
 
 
 def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...] | None:
-    """Return the steps that bring the solution folder into the sandbox and run its `solve.sh`."""
+    """Return the steps that copy the solution folder into the sandbox and run its `solve.sh`."""
     if not (folder / "solution" / "solve.sh").is_file():
         return None
     packed = _pack(folder / "solution")
     if len(packed) > _MAX_SOLUTION_BYTES:
-        raise ValueError(f"solution/ has {len(packed)} bytes packed, more than {_MAX_SOLUTION_BYTES}")
+        raise ValueError(f"solution/: expected at most {_MAX_SOLUTION_BYTES} bytes when packed, got {len(packed)}")
     text = base64.encodebytes(packed).decode()
-    # Who may not make /solution, an image's own user perhaps, has it where everybody may.
+    # A user that cannot create /solution, such as one that the image names, gets the folder below /tmp.
     place = f"d=/solution; mkdir -p $d 2>/dev/null && [ -w $d ] || d={_OTHER_PLACE}; mkdir -p $d"
     unpack = f"{place} && base64 -d <<'END' | tar -xz -C $d\n{text}END"
     found = f"$([ -r /solution/solve.sh ] || echo {posixpath.dirname(_OTHER_PLACE)})/solution/solve.sh"
@@ -204,7 +204,7 @@ def _pack(folder: Path) -> bytes:
 
 
 def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out who packed it and when, so that the same task is the same bytes everywhere."""
+    """Remove owner and time, so that the same task gives the same bytes everywhere."""
     info.uid = info.gid = info.mtime = 0
     info.uname = info.gname = ""
     return info

@@ -1,4 +1,4 @@
-"""A Harbor `task.toml`: the fields that matter here, and the demands that cannot be met here."""
+"""The fields of a Harbor `task.toml` that are read, and the demands that are not supported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEGABYTES: Final = {"K": 2**-10, "": 2**-20, "M": 1, "G": 2**10, "T": 2**20}
 
 
 class _Table(BaseModel):
-    # Harbor's format grows; what is not read here is kept and named in the task's metadata.
+    # Harbor's format grows; keys that are not read are listed in the task's metadata.
     model_config = ConfigDict(extra="allow")
 
 
@@ -67,20 +67,20 @@ class TaskToml(_Table):
     artifacts: list[str | dict[str, Any]] = Field(default_factory=list)
 
     def artifact_paths(self) -> list[str]:
-        """Return the paths that the task names as what a rollout makes, `{"source": PATH}` being another spelling."""
+        """Return the paths that a rollout produces; an entry is PATH or `{"source": PATH}`."""
         paths = [entry if isinstance(entry, str) else entry.get("source") for entry in self.artifacts]
         if wrong := [path for path in paths if not isinstance(path, str) or not path.strip("/")]:
-            raise ValueError(f"artifacts: wanted paths of files or folders, found {wrong[0]!r}")
+            raise ValueError(f"artifacts: expected paths of files or folders, got {wrong[0]!r}")
         return [str(path).rstrip("/") for path in paths]
 
     def unmet_demands(self) -> list[str]:
-        """Return what this task wants and no rollout here can give; running it without would be another task."""
+        """Return the task's demands that are not supported; without them it would be another task."""
         wanted = {
             "several [[steps]]": bool(self.steps),
             f"{self.environment.gpus} GPUs": self.environment.gpus > 0,
             f"the operating system {self.environment.os!r}": self.environment.os not in {None, "linux"},
             "MCP servers": bool(self.environment.mcp_servers),
-            "a verifier environment of its own": self.verifier.environment_mode != "shared",
+            "a separate verifier environment": self.verifier.environment_mode != "shared",
             f"network_mode {self.environment.network_mode!r}": self.environment.network_mode not in _NETWORKS,
         }
         tables = {"environment": self.environment.env, "verifier": self.verifier.env, "solution": self.solution.env}
@@ -103,11 +103,11 @@ class TaskToml(_Table):
             "user": None if self.agent.user is None else str(self.agent.user),
         }
         stated = {name: value for name, value in fields.items() if value is not None}
-        # Its template states it for every task, and what engines can do about it is to keep the disk in memory.
+        # A wish: Harbor's template sets it for every task, and container engines can limit a disk only in memory.
         return {**stated, "as_image": True, "wishes": ("disk_mb",) if "disk_mb" in stated else ()}
 
     def unread_keys(self) -> list[str]:
-        """Return the keys that nothing here looks at."""
+        """Return the keys that are not read."""
         tables: Mapping[str, _Table] = {
             "": self,
             "agent.": self.agent,
@@ -127,5 +127,5 @@ def megabytes(size: str | None, name: str) -> int | None:
         return None
     match = _SIZE.fullmatch(size.strip())
     if match is None:
-        raise ValueError(f"environment.{name}: wanted a size like '4G', found {size!r}")
+        raise ValueError(f"environment.{name}: expected a size like '4G', got {size!r}")
     return max(1, round(float(match[1]) * _MEGABYTES[match[2].upper()]))

@@ -15,7 +15,7 @@ from hermes_runner.tasks.record import KNOWN_KEYS, TaskRecord
 
 
 class JsonlSource:
-    """Reads each line by itself, so that a broken one costs itself alone."""
+    """Reads each line separately, so that a broken line does not affect the others."""
 
     def read(self, path: Path) -> LoadedTasks:
         """Read the file."""
@@ -33,19 +33,19 @@ class JsonlSource:
 
 
 def parse_line(line: bytes, *, source: str, folder: Path) -> Task | TaskProblem:
-    """Turn one line into a task, or into what is wrong with it; never raises for what a line may hold."""
+    """Convert one line to a task or to a problem; no content of a line makes it raise."""
     try:
         value = _parse_json(line)
     except (ValueError, RecursionError) as error:
         return TaskProblem(source=source, task_id=None, message=_json_problem(line, error))
     if not isinstance(value, dict):
-        message = f"wanted a JSON object, found {short_json(value)}"
+        message = f"expected a JSON object, got {short_json(value)}"
         return TaskProblem(source=source, task_id=None, message=message)
     return build_task(value, source=source, folder=folder)
 
 
 def build_task(value: dict[str, Any], *, source: str, folder: Path) -> Task | TaskProblem:
-    """Validate a task that has been read from JSON."""
+    """Build a task from a JSON object, or a problem if the object is not valid."""
     claimed = value.get("id")
     task_id = claimed if isinstance(claimed, str) and claimed.isprintable() else None
     try:
@@ -58,7 +58,7 @@ def build_task(value: dict[str, Any], *, source: str, folder: Path) -> Task | Ta
 
 def _parse_json(line: bytes) -> Any:
     value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    # A lone surrogate is JSON and no text: it could be neither written to a file nor sent to a model.
+    # JSON allows a lone surrogate, but it is not text: it can be neither written to a file nor sent to a model.
     json.dumps(value, ensure_ascii=False).encode("utf-8")
     return value
 
@@ -67,13 +67,13 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r} stands twice in one object")
+            raise ValueError(f"the key {key!r} occurs twice in one object")
         found[key] = value
     return found
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON value")
+    raise ValueError(f"{word} is not a JSON value")
 
 
 def _json_problem(line: bytes, error: Exception) -> str:
@@ -81,10 +81,10 @@ def _json_problem(line: bytes, error: Exception) -> str:
         near = error.doc[max(0, error.pos - 20) : error.pos + 20].strip()
         hint = ""
         if line.strip().startswith((b"[", b"{")) and line.strip() in {b"[", b"{"}:
-            hint = "; JSONL wants each task on a line of its own"
+            hint = "; expected a whole task on each line"
         return f"not JSON: {error.msg} at column {error.colno}, near {near!r}{hint}"
     if isinstance(error, UnicodeError):
-        return f"not UTF-8 text: {error.reason}" if isinstance(error, UnicodeDecodeError) else f"no valid text: {error}"
+        return f"not UTF-8 text: {error.reason}" if isinstance(error, UnicodeDecodeError) else f"not text: {error}"
     if isinstance(error, RecursionError):
-        return "not JSON that can be read: nested too deeply"
+        return "not readable JSON: nested too deeply"
     return f"not JSON: {error}"

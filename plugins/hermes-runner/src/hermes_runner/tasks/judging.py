@@ -1,4 +1,4 @@
-"""What can be said of a task's verification before anything is played."""
+"""Checks before a run whether a task can be judged, and whether a model could tamper with its verification."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hermes_core.rollout import Runtime, all_verifiers, artifacts_for, least_acc
 from hermes_core.specs import ACCESS_LEVELS, Access, BackendSpec
 
 WITHIN_REACH: Final = (
-    "commands are root in the sandbox that is judged, so a model can replace the programs that judge it; name the "
-    'task\'s artifacts ("/": all changes outside the folders of programs), and a new sandbox of the image is judged'
+    "commands run as root in the sandbox that is judged, so a model can replace the programs that judge it; to have a "
+    'new sandbox of the image judged, name the task\'s artifacts ("/": all changes outside the folders of programs)'
 )
 
 
 def judging_problem(task: Task, runtime: Runtime) -> HermesError | None:
-    """Return why no rollout of the task could be judged with the runtime's settings; None where it could."""
+    """Return why no rollout of the task can be judged with the runtime's settings; None if it can."""
     try:
         _lowest_access(task, runtime)
     except (SandboxRefusedError, VerifierError) as error:
         return error
-    except Exception:  # noqa: BLE001 - a verifier that cannot be made is told of by each rollout, with its blame
+    except Exception:  # noqa: BLE001 - each rollout reports a verifier that cannot be created, with its blame
         return None
     return None
 
@@ -35,7 +35,7 @@ def is_within_reach(task: Task, runtime: Runtime) -> bool:
 
 
 def _lowest_access(task: Task, runtime: Runtime) -> Access:
-    """Return the lowest access that a verifier of the task judges a sandbox with; `fresh` where none judges one."""
+    """Return the lowest access of the task's verifiers that judge a sandbox; `fresh` if none does."""
     lowest = ACCESS_LEVELS[-1]
     if task.verifier is None:
         return lowest

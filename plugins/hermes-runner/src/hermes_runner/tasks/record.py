@@ -1,4 +1,4 @@
-"""One task as it is written in JSON, and how it becomes a `Task`."""
+"""The JSON form of a task, and its conversion to a `Task`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Record(BaseModel):
 
 
 class FileRecord(_Record):
-    """A file to place: its text, its bytes, or a file beside the task file; `mode` in octal digits."""
+    """A file of the sandbox: its text, its bytes, or a file below the task file's folder; `mode` in octal digits."""
 
     text: str | None = None
     base64: str | None = None
@@ -38,19 +38,19 @@ class FileRecord(_Record):
 
     @model_validator(mode="after")
     def _has_one_content(self) -> Self:
-        if sum(value is not None for value in (self.text, self.base64, self.source)) != 1:
-            raise ValueError("wanted exactly one of 'text', 'base64' and 'source'")
+        if (count := sum(value is not None for value in (self.text, self.base64, self.source))) != 1:
+            raise ValueError(f"expected exactly one of 'text', 'base64' and 'source', got {count}")
         return self
 
     def data(self, folder: Path) -> bytes:
-        """Return the content; raises ValueError when it cannot be had."""
+        """Return the content; raises ValueError if it cannot be read."""
         if self.text is not None:
             return self.text.encode()
         if self.base64 is not None:
             try:
                 return base64.b64decode(self.base64, validate=True)
             except binascii.Error as error:
-                raise ValueError(f"'base64' is not base64: {error}") from error
+                raise ValueError(f"'base64' is not valid base64: {error}") from error
         return _beside(folder, self.source or "")
 
 
@@ -62,7 +62,7 @@ class StepRecord(_Record):
 
 
 class VerifierRecord(_Record):
-    """A verifier with its options, and what the task asks of the verification."""
+    """A verifier with its options, and the precautions that the task demands."""
 
     name: _Text
     options: dict[str, Any] = Field(default_factory=dict)
@@ -76,13 +76,13 @@ class VerifierRecord(_Record):
         return self
 
     def precautions(self) -> Precautions:
-        """Return what the task asks for; raises ValueError for a path that is none."""
+        """Return the precautions that the task demands; raises ValueError for an invalid path."""
         artifacts = None if self.artifacts is None else tuple(self.artifacts)
         return Precautions(access=self.access, artifacts=artifacts, protected=tuple(self.protected))
 
 
 class CheatRecord(_Record):
-    """A way to look successful."""
+    """A way to look successful without solving the task."""
 
     name: _Text
     kind: Literal["wrong_output", "tampering", "hard_coded", "other"] = "other"
@@ -91,7 +91,7 @@ class CheatRecord(_Record):
 
 
 class TaskRecord(_Record):
-    """One task. A step that is a text is a command for the tool `terminal`."""
+    """One task. A step that is a string is a command for the tool `terminal`."""
 
     id: _Text
     prompt: _Text | None = None
@@ -112,7 +112,7 @@ class TaskRecord(_Record):
     @classmethod
     def _is_printable(cls, value: str) -> str:
         if not value.isprintable() or value != value.strip():
-            raise ValueError(f"an id is printable text without blanks around it, found {value!r}")
+            raise ValueError(f"expected printable text without blanks around it, got {value!r}")
         return value
 
     @field_validator("files")
@@ -120,7 +120,7 @@ class TaskRecord(_Record):
     def _paths_stay_inside(cls, files: dict[str, Any]) -> dict[str, Any]:
         for path in files:
             if not path or "\0" in path or ".." in path.split("/") or posixpath.normpath(path) in {".", "/"}:
-                raise ValueError(f"wanted an absolute path or one below the workspace, without '..', found {path!r}")
+                raise ValueError(f"expected an absolute path or one below the workspace, without '..', got {path!r}")
         return files
 
     @field_validator("messages")
@@ -142,21 +142,21 @@ class TaskRecord(_Record):
         limits = _fields_of(RolloutLimits, _LIMIT_KEYS, fields)
         for key, value in limits.items():
             if value is not None and not value > 0:
-                raise ValueError(f"{key} must be more than 0, found {value}")
+                raise ValueError(f"{key}: expected a number above 0, got {value}")
         return limits
 
     @model_validator(mode="after")
     def _asks_once(self) -> Self:
         if (self.prompt is None) == (not self.messages):
             found = "both" if self.messages else "neither"
-            raise ValueError(f"wanted exactly one of 'prompt' and a non-empty 'messages', found {found}")
+            raise ValueError(f"expected exactly one of 'prompt' and a non-empty 'messages', got {found}")
         names = [cheat.name for cheat in self.cheats]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two cheats are called {repeated[0]!r}")
         return self
 
     def to_task(self, *, source: str, folder: Path) -> Task:
-        """Build the task; `folder` is where `source` files lie. Raises ValueError for content that cannot be had."""
+        """Build the task; `folder` contains the `source` files. Raises ValueError for content that cannot be read."""
         messages = self.messages or [{"role": "user", "content": self.prompt}]
         return Task(
             id=self.id,
@@ -188,7 +188,7 @@ KNOWN_KEYS: Final[dict[str, Sequence[str]]] = {
 
 
 def _fields_of(owner: type, known: Sequence[str], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Check fields of one of our dataclasses and return them in its types."""
+    """Validate fields of a dataclass and return them, converted to its types."""
     for key in fields:
         if key not in known:
             raise ValueError(unknown_key(key, known))
@@ -197,7 +197,7 @@ def _fields_of(owner: type, known: Sequence[str], fields: Mapping[str, Any]) -> 
     except ValueError as error:  # a ValidationError; its first problem is enough here
         first = getattr(error, "errors", list)()[0]
         raise ValueError(
-            f"{'.'.join(map(str, first['loc'][:2]))}: {first['msg']}, found {quote_value(first['input'], first['loc'])}"
+            f"{'.'.join(map(str, first['loc'][:2]))}: {first['msg']}, got {quote_value(first['input'], first['loc'])}"
         ) from None
     return {key: getattr(whole, key) for key in fields}
 

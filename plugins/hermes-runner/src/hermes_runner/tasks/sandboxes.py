@@ -1,4 +1,4 @@
-"""Whether the sandboxes that tasks want can be had."""
+"""Checks whether the backend can open the run's own sandbox."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hermes_core.rollout import Runtime
 
 
 async def check_own_sandbox(runtime: Runtime, tasks: Sequence[Task]) -> None:
-    """Raise what keeps the run's own sandbox from being had, unless every task brings an image in its place.
+    """Raise an error if the backend cannot open the run's own sandbox, unless every task names another image.
 
-    The backend's default image need not be there, then. Without tasks nobody says that it need not.
+    The backend's default image is not needed then. Without tasks it is checked.
     """
     if not tasks or any(task.sandbox.get("image") is None for task in tasks):
         await runtime.backend.check(runtime.sandbox_spec)

@@ -2,7 +2,7 @@
 (() => {
   // Everything shown was written by models, tasks and servers: text enters the page as text nodes only.
   const byId = (id) => document.getElementById(id);
-  // Half a surrogate pair is no text: addresses cannot hold it, and browsers fail on it in several ways.
+  // A lone surrogate is not text: addresses cannot contain it, and browsers fail on it in several ways.
   const whole = (text) => text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
   const parse = (text) => JSON.parse(text, (_, value) => (typeof value === "string" ? whole(value) : value));
   const data = (id) => parse(byId(id).textContent);
@@ -82,7 +82,7 @@
     if (found.q === q) return found.rollouts;
     const query = q.toLowerCase();
     const quoted = JSON.stringify(query).slice(1, -1);
-    // The raw text is tried first; only rollouts it may be in are decoded. Arguments are JSON inside JSON, hence twice.
+    // The raw text is searched first; only rollouts that can match are decoded. Arguments are JSON inside JSON, hence twice.
     const raw = new RegExp([json(q), json(json(q)), json(quoted)].map(pattern).join("|"), "i");
     const hit = (row) => [row.id, row.task, row.stop, row.status, row.failure, row.disposition].some((text) => text.toLowerCase().includes(query))
       || (raw.test(details[row.at].textContent) && holds(parse(details[row.at].textContent), query, quoted));
@@ -105,7 +105,7 @@
     const sign = direction === "desc" ? -1 : 1;
     const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
     return items.map((item, at) => ({ item, at, value: column.value(item) })).sort((a, b) => {
-      // What has no value comes last in either direction.
+      // Rows without a value come last in both directions.
       if (known(a.value) !== known(b.value)) return known(a.value) ? -1 : 1;
       return (known(a.value) && sign * compare(a.value, b.value)) || a.at - b.at;
     }).map(({ item }) => item);
@@ -195,8 +195,8 @@
     fill("tiles",
       tile("Mean reward", number(reward.mean_over_tasks, 3), `mean over ${plural(summary.tasks.length, "task")}`, `${number(reward.mean_over_rollouts, 3)} over rollouts, std ${number(reward.std_over_rollouts, 3)}`),
       tile("pass@1", percent(pass["pass@1_over_tasks"]), ...atK, `pass: reward ≥ ${Number(pass.threshold.toFixed(6))}`),
-      tile("Rollouts", number(rollouts.total, 0), `${number(rollouts.scored, 0)} with a reward that counts`, rollouts.no_reward > 0 && `${number(rollouts.no_reward, 0)} without: in no mean`,
-        rollouts.dropped > 0 && `${number(rollouts.dropped, 0)} dropped, in no mean: ${Object.entries(rollouts.drop_causes).map(([cause, count]) => `${visible(words(cause))} ${count}`).join(", ")}`, rollouts.masked > 0 && `${number(rollouts.masked, 0)} masked: in the means, not trained on`),
+      tile("Rollouts", number(rollouts.total, 0), `${number(rollouts.scored, 0)} with a reward that counts`, rollouts.no_reward > 0 && `${number(rollouts.no_reward, 0)} without, excluded from means`,
+        rollouts.dropped > 0 && `${number(rollouts.dropped, 0)} dropped, excluded from means: ${Object.entries(rollouts.drop_causes).map(([cause, count]) => `${visible(words(cause))} ${count}`).join(", ")}`, rollouts.masked > 0 && `${number(rollouts.masked, 0)} masked: in the means, but not trained on`),
       tile("Turns", number(turns.total, 0), `${number(turns.mean, 1)} per rollout`, known(speed.turns_per_second) && `${number(speed.turns_per_second, 1)} per second`),
       tile("Tool errors", number(errors.total, 0), `in ${plural(errors.rollouts, "rollout")}`, ...worst),
       tokens.prompt + tokens.completion > 0 && tile("Tokens", compact(tokens.prompt + tokens.completion), `${compact(tokens.prompt)} prompt`, `${compact(tokens.completion)} completion`),
@@ -204,7 +204,7 @@
       engine.name && engineTile(),
       known(speed.wall_seconds) && tile("Wall time", seconds(speed.wall_seconds), `${number(speed.rollouts_per_second, 2)} rollouts per second`));
   }
-  // What an engine says of itself is a plugin's: what has another form than the contract's is passed over.
+  // An engine's provenance comes from a plugin: values that do not have the form of the contract are ignored.
   const engine = summary.run.engine !== null && typeof summary.run.engine === "object" ? summary.run.engine : {};
   const workers = (Array.isArray(engine.workers) ? engine.workers : []).filter((worker) => worker !== null && typeof worker === "object");
   const nodes = [...new Set(workers.map((worker) => String(worker.node)))].map((node) => [node, workers.filter((worker) => String(worker.node) === node)]);
@@ -213,7 +213,7 @@
     const others = byEngine.some(([name]) => name !== engine.name);
     const where = workers.length ? `${plural(workers.length, "worker")} on ${plural(nodes.length, "node")}` : engine.name === "local" && "in the command's own process";
     return tile("Engine", visible(engine.name), where, engine.lost_workers > 0 && el("span", { class: "bad" }, `${plural(engine.lost_workers, "worker")} lost`),
-      others && `rollouts played by ${byEngine.map(([name, count]) => `${visible(name)} ${number(count, 0)}`).join(", ")}`);
+      others && `rollouts run by ${byEngine.map(([name, count]) => `${visible(name)} ${number(count, 0)}`).join(", ")}`);
   }
   function nodeTable() {
     byId("nodes").hidden = !nodes.length;
@@ -222,7 +222,7 @@
       return el("tr", {}, el("th", { scope: "row", class: "name" }, visible(node)), el("td", { class: "name" }, visible(ones.map((worker) => worker.worker ?? "?").join(", "))),
         el("td", { class: "num" }, number(ones.reduce((sum, worker) => sum + (Number(worker.rollouts) || 0), 0), 0)), el("td", { class: lost.length ? "name bad" : "muted" }, lost.length ? visible(lost.join("; ")) : "none"));
     };
-    const head = ["Node", "Workers", "Rollouts played", "Lost"].map((label) => el("th", { scope: "col", class: label.startsWith("Rollouts") ? "num" : "name" }, label));
+    const head = ["Node", "Workers", "Rollouts run", "Lost"].map((label) => el("th", { scope: "col", class: label.startsWith("Rollouts") ? "num" : "name" }, label));
     fill("nodes-list", el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, nodes.slice(0, PAGE).map(rowOf)))),
       nodes.length > PAGE && el("p", { class: "muted small" }, `${plural(nodes.length - PAGE, "more node")} in summary.json`));
   }
@@ -232,7 +232,7 @@
     const below = shares.filter((key) => exact[key] < 1).map((key) => `${words(key)} ${share(exact[key])}`);
     const lost = Object.entries(exact.not_trained).map(([cause, count]) => `${visible(words(cause))} ${compact(count)}`);
     return tile("Exactness", share(exact.foreign_control_tokens ? 0 : least), ...(below.length ? below : ["every sampled token is trained once"]),
-      `${number(exact.samples_per_rollout, 2)} samples per rollout`, exact.foreign_control_tokens > 0 && `${exact.foreign_control_tokens} control tokens of untrusted text`,
+      `${number(exact.samples_per_rollout, 2)} samples per rollout`, exact.foreign_control_tokens > 0 && `${exact.foreign_control_tokens} control tokens from untrusted text`,
       exact.constrained_tokens > 0 && `${number(exact.constrained_tokens, 0)} tokens drawn under a mask`,
       lost.length > 0 && `sampled, not trained: ${lost.join(", ")}`);
   }
@@ -309,20 +309,20 @@
     fill("facts-list", all.map(([path, value]) => [el("dt", {}, visible(path)), el("dd", {}, visible(value))]).flat());
     byId("facts").hidden = !all.length;
     const notices = [];
-    if (pageFacts.limit) notices.push(`This run is large. Of each text the first ${number(pageFacts.limit, 0)} characters are kept here; what is left out is said where it is missing, and rollouts.jsonl has all of it.`);
+    if (pageFacts.limit) notices.push(`This run is large. Only the first ${number(pageFacts.limit, 0)} characters of each text are kept here; each cut is marked, and rollouts.jsonl has the whole texts.`);
     if (pageFacts.unreadable) notices.push(`${plural(pageFacts.unreadable, "line")} of rollouts.jsonl could not be read and ${pageFacts.unreadable === 1 ? "is" : "are"} not shown: line ${pageFacts.unreadable_lines.join(", ")}${pageFacts.unreadable > pageFacts.unreadable_lines.length ? ", …" : ""}.`);
     const missing = (summary.run.planned || 0) - rows.length - pageFacts.unreadable;
-    if (missing > 0) notices.push(`${number(missing, 0)} of ${plural(summary.run.planned, "planned rollout")} ${missing === 1 ? "was" : "were"} not played.`);
+    if (missing > 0) notices.push(`${number(missing, 0)} of ${plural(summary.run.planned, "planned rollout")} ${missing === 1 ? "was" : "were"} not run.`);
     const problems = Array.isArray(summary.run.problems) ? summary.run.problems : [];
     const listed = problems.slice(0, 50).map((problem) => el("p", { class: "message" }, visible(`${problem.task_id || problem.source}: ${problem.message}`)));
-    if (engine.unconfirmed > 0) notices.push(`${plural(engine.unconfirmed, "cancelled rollout")} may have left a sandbox where the engine played: hermes-core sandboxes gc there.`);
+    if (engine.unconfirmed > 0) notices.push(`${plural(engine.unconfirmed, "cancelled rollout")} may have left a sandbox where the engine ran it. To remove it there: hermes-core sandboxes gc`);
     for (const event of summary.run.event_problems || []) notices.push(visible(`Plugin ${event.plugin}, ${event.hook} (${event.kind}), ${number(event.count, 0)} ×: ${event.message}`));
     for (const [message, count] of Object.entries(summary.run.sink_errors || {})) notices.push(visible(`Sink, ${number(count, 0)} ×: ${message}`));
     fill("notices", notices.map((text) => el("p", { class: "notice" }, text)), problems.length > 0 && el("details", { class: "notice" },
       el("summary", {}, `${plural(problems.length, "task")} could not be run`), listed, problems.length > listed.length && el("p", {}, `${problems.length - listed.length} more in summary.json`)));
   }
 
-  // Text of a conversation, with what was searched for marked.
+  // Text of a conversation, with the matches of the search marked.
   function marked(text) {
     const q = (state.q || "").trim();
     const shown = visible(text);
@@ -407,7 +407,7 @@
       el("p", {}, el("b", {}, `${failure.phase === "reward" ? "No reward" : "The rollout failed"}: ${visible(failure.type.t)}`), " ", badge(`blame: ${failure.blame.t}`, "bad")),
       writing("pre", failure.message, row.line, "block")));
     return el("section", { class: "panel", "aria-label": "Reward" }, el("h2", {}, "Reward"), el("p", { class: "figure" }, rewardCell(row.reward, known(row.dropped_reward) ? "dropped" : row.status)),
-      known(row.dropped_reward) && el("p", { class: "muted" }, `The verifier gave ${number(row.dropped_reward, 3)}, but the rollout was dropped and counts in no mean.`), parts,
+      known(row.dropped_reward) && el("p", { class: "muted" }, `The verifier gave ${number(row.dropped_reward, 3)}, but the rollout was dropped and is excluded from means.`), parts,
       detail.reward_detail.t && writing("pre", detail.reward_detail, row.line, "block"), broken);
   }
   function conversation(row, list) {
