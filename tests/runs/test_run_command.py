@@ -326,7 +326,7 @@ def test_a_full_disk_stops_the_run_and_the_same_command_continues(hermes, tasks,
     with hermes.start(*command, preexec_fn=small_files) as process:
         _, err = process.communicate(timeout=100)
     assert process.returncode == 2, err
-    assert "continues" in err
+    assert "run the same command again to continue" in err
     done = {line["task_id"] for line in rollouts()}
     assert 0 < len(done) < 6
     assert hermes(*command).returncode == 0

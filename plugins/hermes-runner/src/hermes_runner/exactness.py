@@ -50,7 +50,7 @@ class ExactnessSummary:
         self._under_mask: list[dict[str, str]] = []
 
     def add(self, outcome: Mapping[str, Any]) -> None:
-        """Count a rollout; the tokens of one that is not trained on count under the cause of that."""
+        """Count a rollout; if it is not trained on, count its sampled tokens under the cause."""
         report = _report(outcome)
         if report is None:
             return

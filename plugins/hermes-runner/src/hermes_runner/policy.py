@@ -27,7 +27,7 @@ class Policy:
         self._max_attempts = max_attempts
 
     def wants_retry(self, outcome: RolloutOutcome, *, was_suspect: bool = False) -> bool:
-        """Return whether the rollout needs another attempt; `was_suspect`: the attempt before was suspect too."""
+        """Return whether the rollout needs another attempt; `was_suspect` means that an earlier one was suspect."""
         if outcome.suspect and not was_suspect:
             return True
         if self._action(outcome) != "retry" or outcome.attempt >= self._max_attempts:

@@ -290,7 +290,7 @@ class SummaryBuilder:
         }
 
     def _metrics(self, tasks: Mapping[str, _Task]) -> dict[str, Any]:
-        """Return metrics by hermes-agent's names; with one rollout per task, they have its values."""
+        """Return metrics under hermes-agent's names; with one rollout per task, the values are hermes-agent's too."""
         categories: dict[str, list[float | None]] = {}
         for task in tasks.values():
             if task.category is not None:

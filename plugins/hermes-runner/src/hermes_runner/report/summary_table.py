@@ -228,7 +228,7 @@ def _second_tries(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _trouble(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield the errors of plugins and sinks, which no rollout has."""
+    """Yield the errors of plugins and sinks, which are in no rollout's record."""
     events, sinks = run.get("event_problems") or (), run.get("sink_errors") or {}
     yield from (("plugin error", _event(event)) for event in events[:_MAX_PROBLEMS])
     if len(events) > _MAX_PROBLEMS:

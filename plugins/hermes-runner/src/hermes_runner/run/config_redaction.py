@@ -13,7 +13,7 @@ _OPEN: Final = frozenset({"plugins", "policy", "tool_result_overrides", "system_
 
 
 def redact_used_settings(config: RunConfig, registry: Registry) -> dict[str, Any]:
-    """Return the settings that a resume compares, as JSON values without secrets, since another token may be used.
+    """Return the run's settings as JSON values, without secrets, so that it can continue with another token.
 
     `backends` contains only the run's backend, because the rollouts depend on no other.
     """
@@ -31,8 +31,8 @@ def redact_settings(config: RunConfig, registry: Registry | None) -> dict[str, A
 def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
     """Return the secret texts of the settings, to remove them from other texts.
 
-    No other text repeats the options of an unused backend. If such a backend is unknown, its options are therefore not
-    all taken as secrets, only those with the name of one.
+    No other text repeats the options of an unused backend. Therefore only those of its options that look like secrets
+    are returned, even if it is not installed and any of them could be one.
     """
     values = _mark_secrets(config, registry)
     for name in values["backends"].keys() - {config.terminal_backend}:

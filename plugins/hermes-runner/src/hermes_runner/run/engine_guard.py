@@ -29,7 +29,7 @@ class RunEngine:
         self._engine = cast("RolloutEngine", registry.create("engine", name, options))
 
     async def open(self, run: EngineRun) -> None:
-        """Open the engine; an exception that is no `HermesError` becomes an error that names the engine."""
+        """Open the engine; an exception other than a `HermesError` becomes an error that names the engine."""
         try:
             await guard_plugin_call(self._engine.open(run))
         except HermesError:

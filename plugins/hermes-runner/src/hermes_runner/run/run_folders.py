@@ -66,7 +66,7 @@ def link_latest(folder: Path) -> str:
 
 
 def open_chosen(choose: Callable[[], Path], open_at: Callable[[Path], OutputFolder]) -> OutputFolder:
-    """Open the chosen folder; choose again if another process took it, and remove it if it cannot be opened."""
+    """Open the chosen folder; choose again if another process took it. Remove an empty one that cannot be opened."""
     while True:
         path = choose()
         try:

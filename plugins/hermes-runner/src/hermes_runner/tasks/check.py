@@ -104,7 +104,7 @@ async def check_tasks(
 async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskCheck:
     """Run a task's solution, a rollout that does nothing and every cheat, and compare the rewards.
 
-    Problems of the task are in the result. Raises `UnknownComponentError` if the models `nop` and `oracle` are missing.
+    Problems of the task are in the result. Raises `UnknownComponentError` if the model `nop` or `oracle` is missing.
     """
     return await _check_one(task, runtime, _TrialModels.of(runtime.registry), repeats)
 

@@ -16,7 +16,7 @@ WITHIN_REACH: Final = (
 
 
 def judging_problem(task: Task, runtime: Runtime) -> HermesError | None:
-    """Return why no rollout of the task can be judged with the runtime's settings; None if it can."""
+    """Return why the runtime's settings let no rollout of the task be judged, or None if they do."""
     try:
         _lowest_access(task, runtime)
     except (SandboxRefusedError, VerifierError) as error:
