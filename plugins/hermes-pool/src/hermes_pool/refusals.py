@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from hermes_core.contracts.errors import BackendError, HermesError
+from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxRefusedError
 from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.options import OptionNames
 from hermes_pool.statistics import PoolStats
 
 _PLAIN: Final = OptionNames()
+_FINAL: Final = (SandboxRefusedError, NoPythonError)
 _FEWER: Final = "run fewer rollouts at once (max_concurrent)"
 
 
@@ -39,6 +40,14 @@ def retold(error: BaseException) -> BaseException:
     return told
 
 
+def named(error: HermesError, label: str) -> HermesError:
+    """Return a copy of an error of one member, of the same type, whose message begins with the member's name."""
+    told = retold(error)
+    assert isinstance(told, HermesError)
+    HermesError.__init__(told, f"member {label} of the pool: {error.message}", hint=error.hint)
+    return told
+
+
 def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
     """Return what those who wait are told after many failed starts in a row."""
     how_often = "the start of one failed" if failures == 1 else f"{failures} starts in a row have failed, the last"
@@ -52,11 +61,14 @@ def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
 
 
 def all_failed(failures: Mapping[str, BaseException]) -> BackendError:
-    """Return what is told where no member of a pool works, by what is wrong with each."""
-    hints = (hint for error in failures.values() if (hint := getattr(error, "hint", None)))
-    return BackendError(
+    """Return the error for a sandbox that no member of a pool can serve, with what is wrong with each.
+
+    If all have refused for the same reason, such as an image without Python, it is of that type: no retry would help.
+    """
+    alike = (kind for kind in _FINAL if all(isinstance(error, kind) for error in failures.values()))
+    return next(alike, BackendError)(
         f"no member of the pool can be used: {_list(failures)}",
-        hint=next(hints, "hermes-core doctor tells what each backend lacks"),
+        hint=_first_hint(failures.values()) or "hermes-core doctor tells what each backend lacks",
     )
 
 
@@ -64,8 +76,7 @@ def all_left(failures: Sequence[BaseException]) -> BaseException:
     """Return what is told of the hosts of all backends that could not be ended."""
     if len(failures) == 1:
         return failures[0]
-    hints = (hint for error in failures if (hint := getattr(error, "hint", None)))
-    return BackendError("; ".join(message_of(error) for error in failures), hint=next(hints, None))
+    return BackendError("; ".join(message_of(error) for error in failures), hint=_first_hint(failures))
 
 
 def is_late(name: str, seconds: float, names: OptionNames = _PLAIN) -> BackendError:
@@ -104,23 +115,23 @@ def not_ready(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostSta
 def too_late(
     stats: PoolStats,
     timeout: float,
-    failure: BaseException | None,
+    failures: Mapping[str, BaseException],
     names: OptionNames = _PLAIN,
 ) -> SlotUnavailableError:
-    """Return what somebody is told who waits in a queue that does not move."""
-    why = "" if failure is None else f"; the last start of a host failed: {message_of(failure)}"
+    """Return the error of a waiter in a queue that does not move, with what last failed at each member."""
+    why = f"; last failures: {_list(failures)}" if failures else ""
     message = f"no slot of pool {stats.name!r} was given out or back within {timeout:g} s: {stats.summary()}{why}"
-    return SlotUnavailableError(message, stats, hint=_next_step(stats, failure, names))
+    return SlotUnavailableError(message, stats, hint=_first_hint(failures.values()) or _next_step(stats, names))
 
 
 def no_offer(
     stats: PoolStats,
     timeout: float,
-    troubles: Mapping[str, BaseException],
+    failures: Mapping[str, BaseException],
     names: OptionNames = _PLAIN,
 ) -> SlotUnavailableError:
     """Return what somebody is told to whom no member of the pool has said in time whether it can serve him."""
-    why = f": {_list(troubles)}" if troubles else ""
+    why = f": {_list(failures)}" if failures else ""
     return SlotUnavailableError(
         f"no member of pool {stats.name!r} has offered a host within {timeout:g} s{why}",
         stats,
@@ -137,9 +148,11 @@ def too_many(stats: PoolStats, names: OptionNames = _PLAIN) -> SlotUnavailableEr
     )
 
 
-def _next_step(stats: PoolStats, failure: BaseException | None, names: OptionNames) -> str:
-    if isinstance(failure, HermesError) and failure.hint:
-        return failure.hint
+def _first_hint(failures: Iterable[BaseException]) -> str | None:
+    return next((hint for error in failures if (hint := getattr(error, "hint", None))), None)
+
+
+def _next_step(stats: PoolStats, names: OptionNames) -> str:
     if sum(stats.hosts.values()) >= stats.max_hosts:
         return _join(_FEWER, *names.advise_raising("max_hosts", "slots_per_host"))
     return _join("look at why hosts cannot be started", *names.advise_raising("acquire_timeout"))

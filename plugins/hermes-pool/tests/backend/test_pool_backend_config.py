@@ -21,6 +21,10 @@ from hermes_testing import isolated_registry
 from hermes_testing.watching import processes_here, sleep_token
 
 
+def create_local(**options):
+    return isolated_registry("hermes_sandbox.plugin").create("backend", "local", options)
+
+
 def create(options):
     return isolated_registry("hermes_pool.plugin").create("backend", "pool", options)
 
@@ -48,6 +52,32 @@ async def test_what_a_member_gives_to_one_alone_is_refused_with_the_way_to_share
     with pytest.raises(SandboxRefusedError, match=r"member local#1 of the pool: .* 'none'") as caught:
         await backend.check(SandboxSpec())
     assert "slots_per_agent" in str(caught.value.hint)
+    await backend.aclose()
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"isolation": "container+slot"}, "--isolation none"),
+        ({"isolation": "none", "network": "none"}, "leave it out, or choose members that enforce it"),
+        ({"isolation": "none", "disk_mb": 9}, "leave it out, or choose members that enforce it"),
+        ({"isolation": "none", "image": "debian:12"}, "leave image out, or choose a backend that runs images"),
+    ],
+)
+async def test_a_refusal_advises_no_level_at_which_the_members_share_nothing(fields, hint):
+    """The members' own hints named bwrap, at which no member of a pool can be used."""
+    backend = create({"backend": "local", "options": {"slots_per_agent": 2}})
+    with pytest.raises(SandboxRefusedError, match="member local#1 of the pool") as caught:
+        await backend.check(SandboxSpec(**fields))
+    assert caught.value.hint == hint
+    await backend.aclose()
+
+
+async def test_members_that_share_at_no_common_level_are_refused_with_what_to_choose():
+    backend = create({"backends": [{"backend": "local", "options": {"slots_per_agent": 2}}, {"backend": "local"}]})
+    with pytest.raises(SandboxRefusedError, match=r"local#1 .* cannot enforce isolation 'container'") as caught:
+        await backend.check(SandboxSpec(isolation="container"))
+    assert caught.value.hint == "choose members that share hosts at the same isolation level"
     await backend.aclose()
 
 
@@ -102,6 +132,17 @@ def test_a_backend_that_cannot_be_a_member_is_refused_with_what_it_lacks():
     assert "it has no method shares(spec)" in lacking
     assert "create does not take 'sandbox_id'" in lacking
     assert "it has no attribute declaration" in lacking
+    assert "PoolableBackend" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["declaration", "setup_timeout", "patience", "create"])
+def test_a_backend_with_none_in_place_of_what_a_pool_needs_is_refused_when_the_pool_is_made(name):
+    """It was taken as a member, and failed with its first sandbox."""
+    member = create_local(slots_per_agent=2)
+    setattr(member, name, None)
+    with pytest.raises(ConfigError, match="backend 'local' cannot be a member of a pool: ") as caught:
+        PoolBackend(PoolBackendOptions(backend="local"), build=lambda *_: member)
+    assert name in caught.value.message
     assert "PoolableBackend" in str(caught.value.hint)
 
 

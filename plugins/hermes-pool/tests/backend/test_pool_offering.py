@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from virtual_time import run_in_virtual_time
 
-from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotUnavailableError
 from hermes_pool.backend.members import Member
 from hermes_pool.backend.offering import Offering
+from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_sandbox.backends import SandboxHost, SlotOffer
 
@@ -82,12 +83,16 @@ class Backend:
         return Host()
 
 
-def failing(message, *, after=0.0):
+def failing(message, *, after=0.0, error=BackendError):
     async def fail():
         await asyncio.sleep(after)
-        raise BackendError(message)
+        raise error(message)
 
     return fail
+
+
+def refusing(message, *, error=SandboxRefusedError):
+    return failing(message, error=error)
 
 
 def hanging(seconds=10**6):
@@ -105,6 +110,7 @@ class Members:
     """A queue over some members."""
 
     def __init__(self, *backends, **options):
+        self.backends = backends
         names = [f"m{number}" for number, _ in enumerate(backends, start=1)]
         self.queue = SlotQueue(PoolOptions(**options), name="pool", members=names, load=lambda: 0.0)
         self.members = [
@@ -112,15 +118,25 @@ class Members:
         ]
 
     async def take(self):
-        """Wait for a slot; return the name of the member that gave it."""
+        """Wait for a slot and give it back; return the name of the member that gave it."""
+        member, seat = await self.acquire()
+        await seat.release()
+        return member
+
+    async def acquire(self):
+        """Wait for a slot; return the name of the member that gave it, and the slot."""
         waiter = self.queue.enter(Request())
         offering = asyncio.create_task(Offering(self.queue, self.members, waiter, Request.spec, "s", failures={}).run())
         try:
             seat = await self.queue.take(waiter)
         finally:
             offering.cancel()
-        await seat.release()
-        return self.members[waiter.kind.member].label
+        return self.members[waiter.kind.member].label, seat
+
+    async def acquire_of(self, number):
+        """Wait for a slot of one member, as its own check does."""
+        own = MemberHostPool(self.queue, self.queue.fleets[number])
+        return await own.acquire("key", self.backends[number].make_host, 4, Request())
 
 
 def run_scene(scene):
@@ -282,3 +298,114 @@ def test_who_gets_no_offer_is_refused_when_his_time_is_over_although_others_move
         await pool.queue.aclose()
 
     run_scene(scene)
+
+
+def test_an_acquire_timeout_names_the_last_failure_of_each_member():
+    """It named one failed start, without its member."""
+
+    async def scene():
+        first, second = Backend(starting=failing("m1 starts no host")), Backend(creating=failing("m2 is down"))
+        pool = Members(first, second, acquire_timeout=60, max_failures=1000)
+        with pytest.raises(SlotUnavailableError, match="last failures: m1: m1 starts no host; m2: m2 is down"):
+            await pool.take()
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [SandboxRefusedError, NoPythonError])
+def test_a_create_that_refuses_for_good_is_an_error_of_its_type_that_names_the_member(error):
+    async def scene():
+        pool = Members(Backend(creating=hanging(3)), Backend(creating=refusing("no such image", error=error)))
+        with pytest.raises(error, match="member m2 of the pool: no such image") as caught:
+            await pool.take()
+        assert caught.value.message == "member m2 of the pool: no such image"
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_member_s_failing_hosts_are_told_to_its_own_waiters_without_the_other_members():
+    """The check at the start of a run listed all members, once for each of them."""
+
+    async def scene():
+        pool = Members(Backend(starting=failing("m1 is off")), Backend(starting=failing("m2 is off")), max_failures=2)
+        told = await asyncio.gather(pool.acquire_of(0), pool.acquire_of(1), return_exceptions=True)
+        why = "has no host of this kind: 2 starts in a row have failed, the last with"
+        assert [str(error).partition("\n")[0] for error in told] == [
+            f"pool 'm1' {why}: m1 is off",
+            f"pool 'm2' {why}: m2 is off",
+        ]
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_member_that_can_never_start_a_host_refuses_no_sandbox_that_another_can_serve():
+    """Its final error was raised to every waiter in the line."""
+
+    async def scene():
+        pool = Members(Backend(starting=refusing("no such image")), Backend(), max_hosts=1)
+        taken = await asyncio.gather(*(pool.acquire() for _ in range(4)))
+        assert {member for member, _ in taken} == {"m2"}
+        waiting = asyncio.create_task(pool.acquire())
+        await asyncio.sleep(50)
+        assert not waiting.done()
+        await taken[0][1].release()
+        for _, seat in [*taken[1:], await waiting]:
+            await seat.release()
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_sandbox_that_only_one_member_may_serve_is_refused_with_its_final_error():
+    async def scene():
+        pool = Members(Backend(starting=refusing("no such image")), Backend())
+        with pytest.raises(SandboxRefusedError, match=r"^no such image$"):
+            await pool.acquire_of(0)
+        assert await pool.take() == "m2"
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_final_error_of_one_member_and_failed_starts_of_the_other_refuse_a_sandbox_together():
+    async def scene():
+        pool = Members(Backend(starting=refusing("no such image")), Backend(starting=failing("m2 is off")))
+        with pytest.raises(BackendError, match="m1: no such image; m2: m2 is off") as caught:
+            await pool.take()
+        assert caught.value.retryable
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [SandboxRefusedError, NoPythonError])
+def test_where_every_member_fails_for_good_the_error_is_final_too(error):
+    async def scene():
+        pool = Members(
+            Backend(starting=refusing("no such image", error=error)), Backend(starting=refusing("too old", error=error))
+        )
+        with pytest.raises(error, match="no member of the pool can be used: m1: no such image; m2: too old"):
+            await pool.take()
+        await pool.queue.aclose()
+
+    play(scene)
+
+
+def test_a_member_that_refused_to_start_a_host_is_tried_again_after_the_quarantine():
+    async def scene():
+        first = Backend(starting=refusing("no such image"))
+        pool = Members(first, Backend(), max_hosts=1, quarantine=60)
+        member, seat = await pool.acquire()
+        assert member == "m2"
+        first.starting = None
+        await asyncio.sleep(61)
+        taken = await asyncio.gather(*(pool.acquire() for _ in range(5)))
+        assert {member for member, _ in taken} == {"m1", "m2"}
+        for _, each in [*taken, ("", seat)]:
+            await each.release()
+        await pool.queue.aclose()
+
+    play(scene)

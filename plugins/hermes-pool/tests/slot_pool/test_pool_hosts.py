@@ -94,7 +94,7 @@ async def test_an_idle_host_makes_room_though_another_ends_some_day_with_its_use
     """Whoever waited for another kind was left to the one that takes nobody new, however long it is used."""
     async with places(max_hosts=2, slots_per_host=1, acquire_timeout=60, idle_timeout=600) as (pool, engine):
         used, idle = await asyncio.gather(*acquiring(pool, engine, 2))
-        used.spoil()
+        used.retire_host()
         await idle.release()
         other = await pool.acquire("other", engine.make, 9, request())
         assert pool.stats().hosts["draining"] == 1
@@ -225,7 +225,7 @@ async def test_a_lost_host_fails_its_own_sandboxes_only_and_those_who_wait_go_on
             assert await eventually(lambda path=path: not path.exists())
 
 
-async def test_a_slot_that_cannot_be_ended_spoils_its_host(monkeypatch):
+async def test_a_slot_that_cannot_be_ended_retires_its_host(monkeypatch):
     """Predecessor 2.3 #9: the result of a reset was not looked at."""
     async with backend(max_hosts=1, slots_per_host=4) as made:
         one, other = await made.open(SandboxSpec()), await made.open(SandboxSpec())

@@ -188,7 +188,7 @@ async def test_whoever_has_waited_for_a_slot_may_wait_for_the_start_of_a_host_be
     assert await eventually(lambda: backend.stats().waiting == 1)
     await pass_time(550)
     # Its host ends with it: the next one waits for another.
-    backend.members[0].fleet.hosts[0].spoil()
+    backend.members[0].fleet.hosts[0].retire()
     engine.gate.clear()
     await first.aclose()
     assert await eventually(lambda: engine.starting == 1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.sandbox import TerminalBackend
 from hermes_core.discovery import contract_violations
+from hermes_pool.refusals import named
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_sandbox.backends import PoolableBackend
 
@@ -43,6 +45,17 @@ class Member:
         return options.max_hosts * options.slots_per_host if known is None else known
 
 
+@contextlib.contextmanager
+def name_member(label: str) -> Iterator[None]:
+    """Put a member's name before the message of an error that no retry would help."""
+    try:
+        yield
+    except HermesError as error:
+        if error.retryable:
+            raise
+        raise named(error, label) from error
+
+
 def build_member(build: Build, name: str, options: Mapping[str, Any]) -> PoolableBackend:
     """Return a backend that can be a member.
 
@@ -55,10 +68,18 @@ def build_member(build: Build, name: str, options: Mapping[str, Any]) -> Poolabl
         for contract in (TerminalBackend, LeasingBackend, PoolableBackend)
         for problem in contract_violations(backend, contract)
     ]
-    lacking += [f"it has no attribute {name}" for name in PoolableBackend.__annotations__ if not hasattr(backend, name)]
+    lacking += _attribute_problems(backend)
     if lacking:
         raise ConfigError(
             f"backend {name!r} cannot be a member of a pool: {'; '.join(lacking)}",
             hint="name a backend that implements hermes_sandbox.backends.PoolableBackend, as every AgentBackend does",
         )
     return backend  # type: ignore[no-any-return]  # what it lacks has just been looked for
+
+
+def _attribute_problems(backend: Any) -> Iterator[str]:
+    for name in PoolableBackend.__annotations__:
+        if not hasattr(backend, name):
+            yield f"it has no attribute {name}"
+        elif getattr(backend, name) is None and name != "host_pool":  # which the pool sets
+            yield f"its attribute {name} is None"

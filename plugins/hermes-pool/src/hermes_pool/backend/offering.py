@@ -9,7 +9,7 @@ from typing import Final
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_pool.backend.members import Member
+from hermes_pool.backend.members import Member, name_member
 from hermes_pool.refusals import all_failed
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_pool.slot_pool.host_kinds import Waiter
@@ -101,7 +101,8 @@ class Offering:
             BackendError: It will always fail, or every member has failed and nobody else can serve who waits.
         """
         try:
-            host: SandboxHost | None = await member.backend.create(self._spec, self._id)
+            with name_member(member.label):
+                host: SandboxHost | None = await member.backend.create(self._spec, self._id)
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, cast
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool.backend.members import Build, Member, build_member
+from hermes_pool.backend.members import Build, Member, build_member, name_member
 from hermes_pool.backend.offering import Offering
 from hermes_pool.backend.options import PoolBackendOptions
 from hermes_pool.plugin import POOL
@@ -21,7 +21,7 @@ from hermes_pool.slot_pool.host_kinds import Rank, Waiter
 from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_pool.statistics import PoolStats
-from hermes_sandbox.backends import AgentBackend, BackendSandbox, SandboxHost, SlotReservation
+from hermes_sandbox.backends import AgentBackend, BackendSandbox, PoolableBackend, SandboxHost, SlotReservation
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
@@ -31,6 +31,10 @@ _HOW_TO_SHARE: Mapping[str, str] = {
     "modal": "isolation container+slot",
     "nomad": "isolation container+slot",
 }
+
+
+_NO_COMMON_LEVEL: Final = "choose members that share hosts at the same isolation level"
+_NOT_ENFORCED: Final = "leave it out, or choose members that enforce it"
 
 
 class PoolBackend(AgentBackend):
@@ -85,12 +89,14 @@ class PoolBackend(AgentBackend):
         """Return the spec with the weakest level that all members share at, where it leaves that to the backend."""
         if spec.isolation is not None:
             return spec
-        levels = (dataclasses.replace(spec, isolation=level) for level in _LEVELS)
-        return next((levelled for levelled in levels if self._is_shared(levelled)), super().with_level(spec))
+        levels = self._shared_levels(spec)
+        return dataclasses.replace(spec, isolation=levels[0]) if levels else super().with_level(spec)
 
-    def _is_shared(self, spec: SandboxSpec) -> bool:
-        offered = all(spec.isolation in member.backend.declaration.isolation for member in self.members)
-        return offered and self.shares(spec)
+    def _shared_levels(self, spec: SandboxSpec) -> list[IsolationLevel]:
+        """Return the levels at which all members share hosts, the weakest first."""
+        offered = [set(member.backend.declaration.isolation) for member in self.members]
+        levels = [level for level in _LEVELS if all(level in own for own in offered)]
+        return [level for level in levels if self.shares(dataclasses.replace(spec, isolation=level))]
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse what a member refuses, or gives to one sandbox alone."""
@@ -99,14 +105,34 @@ class PoolBackend(AgentBackend):
                 "the pool has no backend", hint='backend_options: {"backends": [{"backend": NAME, "options": {…}}]}'
             )
         for member in self.members:
-            with _naming(member):
-                member.backend.refuse(spec)
+            with name_member(member.label):
+                self._require_level(member.backend.declaration, spec)
+                self._refuse_as_member(member.backend, spec)
                 if not member.backend.shares(spec):
                     name = member.backend.declaration.name
                     raise SandboxRefusedError(
-                        f"a sandbox of isolation {spec.isolation!r} has a place to itself, which no pool can share out",
-                        hint=_HOW_TO_SHARE.get(name, f"see how sandboxes of backend {name!r} share a place"),
+                        f"a sandbox of isolation {spec.isolation!r} has its own host, and a pool needs shared hosts",
+                        hint=_HOW_TO_SHARE.get(name, f"see how sandboxes of backend {name!r} share a host"),
                     )
+
+    def _require_level(self, declaration: BackendSpec, spec: SandboxSpec) -> None:
+        if spec.isolation not in declaration.isolation:
+            levels = self._shared_levels(spec)
+            raise SandboxRefusedError(
+                f"backend {declaration.name!r} cannot enforce isolation {spec.isolation!r}",
+                hint=f"--isolation {' or '.join(levels)}" if levels else _NO_COMMON_LEVEL,
+            )
+
+    def _refuse_as_member(self, backend: PoolableBackend, spec: SandboxSpec) -> None:
+        """Refuse what a member refuses, without advice for levels such as bwrap, at which it does not share hosts."""
+        try:
+            backend.refuse(spec)
+        except SandboxRefusedError as error:
+            if "--isolation" not in (error.hint or ""):
+                raise
+            others = [level for level in self._shared_levels(spec) if level != spec.isolation]
+            hint = f"--isolation {' or '.join(others)}" if others else _NOT_ENFORCED
+            raise SandboxRefusedError(error.message, hint=hint) from error
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Let every member try; one that cannot be reached is set apart, if another can.
@@ -120,7 +146,7 @@ class PoolBackend(AgentBackend):
         failed = [(member, error) for member, error in zip(self.members, found, strict=True) if error is not None]
         for member, error in failed:
             if not isinstance(error, BackendError) or not error.retryable:
-                with _naming(member):
+                with name_member(member.label):
                     raise error
         for member, error in failed:
             member.fleet.set_apart(cast("BackendError", error))
@@ -128,7 +154,7 @@ class PoolBackend(AgentBackend):
             raise all_failed({member.label: error for member, error in failed})
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
-        """Wait for a slot of a member, and make the sandbox in it; one that cannot be opened spoils its host."""
+        """Wait for a slot of a member, and make the sandbox in it; if it cannot be opened, its host is retired."""
         placement = self._placements[sandbox_id] = await self._place(spec, sandbox_id)
         try:
             return await super().make_sandbox(placement.spec, sandbox_id)
@@ -148,7 +174,8 @@ class PoolBackend(AgentBackend):
             assert waiter.kind is not None
             member, rank = self.members[waiter.kind.member], waiter.rank
             try:
-                return await self._prepare(member, seat, spec)
+                with name_member(member.label):
+                    return await self._prepare(member, seat, spec)
             except BackendError as error:
                 if not error.retryable:
                     raise
@@ -188,7 +215,8 @@ class PoolBackend(AgentBackend):
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Let the member serve it, in its slot."""
         placement = self._placements[sandbox_id]
-        host = await placement.member.backend.create(spec, sandbox_id)
+        with name_member(placement.member.label):
+            host = await placement.member.backend.create(spec, sandbox_id)
         host.occupy(placement.seat)
         placement.is_occupied = True
         return host
@@ -261,14 +289,5 @@ class _Placement:
         """Let others go elsewhere where a slot could not be opened in a host that still works, as on a full disk."""
         is_of_host = isinstance(error, BackendError) and error.retryable and not isinstance(error, SandboxLostError)
         if self.is_occupied and is_of_host:
-            self.seat.spoil()
+            self.seat.retire_host()
             self.member.fleet.note_unusable_slot(cast("BackendError", error))
-
-
-@contextlib.contextmanager
-def _naming(member: Member) -> Iterator[None]:
-    """Put a member's name before what it refuses."""
-    try:
-        yield
-    except SandboxRefusedError as error:
-        raise SandboxRefusedError(f"member {member.label} of the pool: {error.message}", hint=error.hint) from error

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.refusals import gave_up, is_final, is_late, message_of, start_given_up
+from hermes_pool.refusals import is_final, is_late, message_of, start_given_up
 from hermes_pool.slot_pool.creation_rate import Backoff, CreationRate
 from hermes_pool.slot_pool.host_kinds import Kind, Kinds
 from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
@@ -27,8 +27,8 @@ class Demand(Protocol):
         """Give out free slots of a kind."""
         ...
 
-    def note_failure(self, kind: Kind, error: BaseException) -> None:
-        """Tell those who wait in vain, when a host could not be started."""
+    def note_failure(self, kind: Kind) -> None:
+        """Refuse the waiters that no host can serve any more, after the start of one has failed."""
         ...
 
     def grow(self) -> None:
@@ -72,7 +72,7 @@ class Fleet:
         """Known when somebody has asked, since the backend may allow fewer than the options."""
         self.latest: Kind | None = None
         """Whose hosts are the ones that are kept or made for `min_hosts`."""
-        self.trouble: BackendError | None = None
+        self.trouble: BaseException | None = None
         """What last went wrong here; None once a host has started since."""
         self.apart_until = 0.0
         """Until when no more hosts are started here while another backend may have them."""
@@ -116,7 +116,7 @@ class Fleet:
         """Whether there are as many hosts as there may be."""
         return len(self.hosts) >= self.options.max_hosts
 
-    def set_apart(self, error: BackendError) -> None:
+    def set_apart(self, error: BaseException) -> None:
         """Start no more hosts here for a while, as long as another backend may have them."""
         self.trouble = error
         self.apart_until = asyncio.get_running_loop().time() + self.options.quarantine
@@ -129,7 +129,7 @@ class Fleet:
 
     def is_apart(self, now: float) -> bool:
         """Tell whether it has failed a short while ago."""
-        return self.trouble is not None and now < self.apart_until
+        return now < self.apart_until
 
     def kind(self, offer: SlotOffer, request: SlotRequest) -> Kind:
         """Return the kind of an offer, whose next host is made as this offer says."""
@@ -231,6 +231,7 @@ class Fleet:
             self.rate.note_success(loop.time() - began)
             kind.backoff.reset()
             kind.failure = self.trouble = None
+            kind.apart_until = self.apart_until = 0.0
             host.idle_since = host.asked_at = loop.time()
             host.state = HostState.READY
             host.is_late = False
@@ -270,11 +271,14 @@ class Fleet:
         self.rate.note_failure()
         kind.backoff.begin_pause(now)
         kind.failure = error
-        if not is_final(error) and not any(host.state is HostState.READY for host in self.hosts):
-            self.set_apart(gave_up(self.name, kind.backoff.failures, error))
+        if is_final(error):
+            # The member may work for sandboxes of other kinds.
+            kind.apart_until = now + self.options.quarantine
+        elif not any(host.state is HostState.READY for host in self.hosts):
+            self.set_apart(error)
         # Where a host works, so does the config: who waits has a slot when one is given back.
         if not kind.has_ready:
-            self._demand.note_failure(kind, error)
+            self._demand.note_failure(kind)
 
     def end(self, host: PooledHost) -> None:
         """End a host, used or not."""
@@ -334,7 +338,7 @@ class Fleet:
             self.counts["quarantined"] += 1
             host.state = HostState.QUARANTINED
         elif host.state is HostState.QUARANTINED and complaint is not None:
-            host.spoil()
+            host.retire()
         elif host.state is HostState.QUARANTINED:
             host.state = HostState.READY
             self._demand.serve(self.kinds[host.key])

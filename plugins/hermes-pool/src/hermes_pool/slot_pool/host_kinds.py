@@ -32,6 +32,8 @@ class Waiter:
     is_surplus: bool
     """Whether the queue was full when he came: he gets a slot at once, or none."""
     future: asyncio.Future[HostSeat]
+    member: int | None = None
+    """The number of the only member that may serve him; None if every member of the pool may."""
     line: Line | None = None
     """Where he stands; None before the first backend has said that it can serve him."""
     is_expecting: bool = False
@@ -59,6 +61,8 @@ class Kind:
         """Those who wait for such a host, or for one of other backends."""
         self.backoff = backoff
         self.failure: BaseException | None = None
+        self.apart_until = 0.0
+        """Until when another backend's hosts are preferred, after a start that was refused for good."""
         self.limit = 1
         """Slots of a host."""
         self.make_host: MakeHost | None = None

@@ -34,7 +34,7 @@ class MemberHostPool:
             SlotUnavailableError: The queue does not move any more, or is full.
             BackendError: No host of this kind can be started.
         """
-        waiter = self._queue.enter(request)
+        waiter = self._queue.enter(request, member=self._fleet.number)
         self._queue.offer(waiter, {self._fleet: SlotOffer(key, make_host, limit)})
         return await self._queue.take(waiter)
 

@@ -57,12 +57,12 @@ class PooledHost(SlotHost):
     @property
     def serves_further(self) -> bool:
         """Whether it gives a second slot to a trajectory that has one, also when it is full; who makes room has to."""
-        is_open = self.state in {HostState.READY, HostState.DRAINING} and not self.is_spoiled
+        is_open = self.state in {HostState.READY, HostState.DRAINING} and not self.is_retired
         return is_open and self.lost is None and len(self.seats) < 2 * self.limit
 
-    def spoil(self) -> None:
-        """Take nobody new any more."""
-        super().spoil()
+    def retire(self) -> None:
+        """Take no new slots any more, and end after the last one is given back."""
+        super().retire()
         self.make_room()
 
     def make_room(self) -> None:

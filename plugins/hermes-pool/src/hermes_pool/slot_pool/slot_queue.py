@@ -86,11 +86,6 @@ class SlotQueue:
         """How many wait for a slot."""
         return len(self._waiters)
 
-    @property
-    def troubles(self) -> dict[str, BackendError]:
-        """What last went wrong with the backends that have started no host since, by their names."""
-        return {fleet.name: fleet.trouble for fleet in self.fleets if fleet.trouble is not None}
-
     def stats(self) -> PoolStats:
         """Return the numbers of all backends together at this moment."""
         hosts = [host for fleet in self.fleets for host in fleet.hosts]
@@ -116,12 +111,13 @@ class SlotQueue:
         """Return a record of every slot, taken or free."""
         return [slot for fleet in self.fleets for host in fleet.hosts for slot in slots_of(host)]
 
-    def enter(self, request: SlotRequest, rank: Rank | None = None) -> Waiter:
+    def enter(self, request: SlotRequest, rank: Rank | None = None, member: int | None = None) -> Waiter:
         """Return a place in the queue; `take` has to follow, whatever happens between.
 
         Args:
             request: What the sandbox asks of its agent.
             rank: Of one whose slot was of no use to him: he takes his place again.
+            member: The number of the only member that may serve him; None if every member may.
 
         Raises:
             BackendError: The pool is being closed.
@@ -136,6 +132,7 @@ class SlotQueue:
             request=request,
             is_surplus=self.waiting >= self.options.max_waiting,
             future=loop.create_future(),
+            member=member,
         )
         self._waiters[waiter] = None
         return waiter
@@ -320,38 +317,50 @@ class SlotQueue:
         return bool(open_)
 
     def _able(self, kinds: Sequence[Kind], now: float) -> Sequence[Kind]:
-        """Return the kinds of backends that are not set apart; where all are, of the one that is so for longest.
+        """Return the kinds that are not set apart; where all are, the one that is so for longest.
 
         They are tried all the same, in turn: what failed for one need not fail for the next.
         """
-        able = [kind for kind in kinds if not self.fleets[kind.member].is_apart(now)]
-        return able or [min(kinds, key=lambda kind: self.fleets[kind.member].apart_until)]
+        able = [kind for kind in kinds if now >= self._apart_until(kind)]
+        return able or [min(kinds, key=self._apart_until)]
+
+    def _apart_until(self, kind: Kind) -> float:
+        return max(kind.apart_until, self.fleets[kind.member].apart_until)
 
     def _roomiest(self, kinds: Sequence[Kind]) -> Kind:
         return max(kinds, key=lambda kind: self.fleets[kind.member].room)
 
-    def note_failure(self, kind: Kind, error: BaseException) -> None:
-        """Refuse those who wait for a kind of which no host can be started, and for no other."""
+    def note_failure(self, kind: Kind) -> None:
+        """Refuse the waiters for a kind of which no host can be started, except those that another may serve."""
         for waiter in [waiter for line in kind.lines for waiter in line]:
             waiter.has_seen_failure = True
-            told = error if is_final(error) else self._end_of_hope(waiter)
+            told = self._end_of_hope(waiter)
             if told is not None:
-                self.refuse(waiter, retold(told))
+                self.refuse(waiter, told)
 
-    def _end_of_hope(self, waiter: Waiter) -> BackendError | None:
-        """Return what somebody is told of whose hosts too many could not be started in a row, at each backend."""
+    def _end_of_hope(self, waiter: Waiter) -> BaseException | None:
+        """Return the error of a waiter if no member can start a host for it; None while one may."""
         line = waiter.line
-        if line is None or waiter.is_expecting:
+        if line is None or waiter.is_expecting or not all(self._is_hopeless(kind) for kind in line.kinds):
             return None
-        failures: dict[str, BaseException] = {**self.troubles}
-        for kind in line.kinds:
-            if kind.has_ready or kind.backoff.failures < self.options.max_failures or kind.failure is None:
-                return None
-            failures[self.fleets[kind.member].name] = kind.failure
-        if len(self.fleets) > 1:
+        failures = self._failures(waiter)
+        if len(self.fleets) > 1 and waiter.member is None:
             return all_failed(failures)
-        (kind,), (fleet,) = line.kinds, self.fleets
-        return gave_up(fleet.name, kind.backoff.failures, failures[fleet.name])
+        ((name, error),), (kind,) = failures.items(), line.kinds
+        return retold(error) if is_final(error) else gave_up(name, kind.backoff.failures, error)
+
+    def _is_hopeless(self, kind: Kind) -> bool:
+        """Tell whether too many starts of such a host have failed in a row, or the last one for good."""
+        if kind.failure is None or kind.has_ready:
+            return False
+        return is_final(kind.failure) or kind.backoff.failures >= self.options.max_failures
+
+    def _failures(self, waiter: Waiter) -> dict[str, BaseException]:
+        """Return what last failed at the members that may serve a waiter, by their names."""
+        fleets = self.fleets if waiter.member is None else [self.fleets[waiter.member]]
+        of_kinds = {kind.member: kind.failure for kind in waiter.line.kinds} if waiter.line else {}
+        failures = ((fleet.name, of_kinds.get(fleet.number) or fleet.trouble) for fleet in fleets)
+        return {name: error for name, error in failures if error is not None}
 
     def _watch(self) -> None:
         """Look at all hosts and all who wait again, as long as there are any."""
@@ -389,8 +398,7 @@ class SlotQueue:
             self.refuse(waiter, self._why_late(waiter, stats))
 
     def _why_late(self, waiter: Waiter, stats: PoolStats) -> BackendError:
+        failures = self._failures(waiter)
         if waiter.line is None:
-            return no_offer(stats, self.options.start_timeout, self.troubles, names=self._names)
-        timeout = self.options.acquire_timeout
-        failure = next((kind.failure for kind in waiter.line.kinds if kind.failure is not None), None)
-        return too_late(stats, timeout, failure, names=self._names)
+            return no_offer(stats, self.options.start_timeout, failures, names=self._names)
+        return too_late(stats, self.options.acquire_timeout, failures, names=self._names)

@@ -30,8 +30,11 @@ class SlotReservation(Protocol):
         """The agent of that host."""
         ...
 
-    def spoil(self) -> None:
-        """Give no further slots in this host: something is left in it that cannot be ended."""
+    def retire_host(self) -> None:
+        """Give no further slots in this host, which ends after its last slot is given back.
+
+        For a host in which something is left that cannot be ended, or that has had enough slots.
+        """
         ...
 
     async def release(self) -> None:

@@ -76,7 +76,7 @@ class UserSlot(SharedHost):
         slot = await super().serve(request, previous)
         seat = self.seat
         if seat is not None and not self.place.accepts_more(seat.number):
-            seat.spoil()
+            seat.retire_host()
         return slot
 
     async def freeze(self) -> None:

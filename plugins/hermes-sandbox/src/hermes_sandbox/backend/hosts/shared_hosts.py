@@ -63,7 +63,7 @@ class _Shared(SlotHost):
 
     @property
     def usable(self) -> bool:
-        return not self.is_spoiled and self._ending is None and self.lost is None
+        return not self.is_retired and self._ending is None and self.lost is None
 
     def keep(self) -> None:
         if self.timer is not None:
@@ -95,7 +95,7 @@ class SharedHostPool:
         self.idle = idle
         self._starts = asyncio.Semaphore(_STARTS)
         self._hosts: list[_Shared] = []
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._left: list[str] = []
         """Why hosts that did not start could not be removed."""
 
@@ -125,7 +125,7 @@ class SharedHostPool:
             async with self._starts:
                 await host.begin(make_host, request)
         except BaseException:
-            host.spoil()
+            host.retire()
             if host.complaint:
                 _log.warning("a shared host is left over: %s", host.complaint)
                 self._left.append(host.complaint)
@@ -135,7 +135,7 @@ class SharedHostPool:
         if host.seats:
             return
         if host.usable and self.idle > 0:
-            host.timer = asyncio.get_running_loop().call_later(self.idle, self._retire, host)
+            host.timer = asyncio.get_running_loop().call_later(self.idle, self._close_later, host)
         else:
             await self._close(host)
 
@@ -144,10 +144,10 @@ class SharedHostPool:
             self._hosts.remove(host)
         await host.close()
 
-    def _retire(self, host: _Shared) -> None:
+    def _close_later(self, host: _Shared) -> None:
         task = asyncio.ensure_future(self._close(host))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: no caller waits for a seat that another gives back."""
@@ -165,7 +165,7 @@ class SharedHostPool:
             BackendError: Hosts whose start failed could not be removed, now or earlier.
         """
         closing = [self._close(host) for host in list(self._hosts)]
-        results = await asyncio.gather(*closing, *self._retiring, return_exceptions=True)
+        results = await asyncio.gather(*closing, *self._closing, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -243,11 +243,11 @@ class SharedHost(SandboxHost):
             await slot.aclose()
         except BaseException:
             if self.seat is not None:
-                self.seat.spoil()
+                self.seat.retire_host()
             raise
         if slot.left is not None and self.seat is not None:
             # The next slot would find it; the host ends after its last current slot is closed.
-            self.seat.spoil()
+            self.seat.retire_host()
             _log.warning("a shared host takes no new slots, because slots have left something there: %s", slot.left)
 
     async def destroy(self) -> None:

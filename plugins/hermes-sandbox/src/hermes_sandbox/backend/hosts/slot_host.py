@@ -33,9 +33,9 @@ class HostSeat:
         """The agent of that host."""
         return self._owner.agent
 
-    def spoil(self) -> None:
-        """Give no further slots in this host: something is left in it that cannot be ended."""
-        self._owner.spoil()
+    def retire_host(self) -> None:
+        """Give no further slots in this host, which ends after its last slot is given back."""
+        self._owner.retire()
 
     async def release(self) -> None:
         """Give it back. Safe to call twice."""
@@ -52,8 +52,8 @@ class SlotHost:
         self.limit = limit
         self.seats: dict[int, HostSeat] = {}
         self.given = 0
-        self.is_spoiled = False
-        """Whether it takes no new slots, because something is left in it, or because its start failed."""
+        self.is_retired = False
+        """Whether it takes no new slots: something is left in it, it has had enough of them, or its start failed."""
         self.complaint = ""
         """Its last problem."""
         self._place: SandboxHost | None = None
@@ -77,9 +77,9 @@ class SlotHost:
         """Why its agent is lost; None while it is usable, or not started yet."""
         return None if self._client is None else self._client.lost
 
-    def spoil(self) -> None:
+    def retire(self) -> None:
         """Take no new slots any more."""
-        self.is_spoiled = True
+        self.is_retired = True
 
     def seat(self, rollout_id: str | None, gone: Callable[[HostSeat], Awaitable[None]]) -> HostSeat:
         """Give out a slot; `gone` is called when it is given back."""
