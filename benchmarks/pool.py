@@ -180,7 +180,7 @@ def table(found: dict[str, Any]) -> str:
         ("taking a free slot, median and 99th percentile", "≤ 1 ms", _ms(free)),
         ("the same while 1,000 wait for another kind of host", "≤ 1 ms", _ms(busy)),
         (f"{crowded}: finished", "all", str(crowd["finished"])),
-        (f"{crowd['looked']:,} looks: a slot idle while one waits", "0", str(crowd["idle_while_waiting"])),
+        (f"{crowd['looked']:,} checks: a slot is free while a trajectory waits", "0", str(crowd["idle_while_waiting"])),
         ("their time over that of slots that are never idle", "", f"{crowd['over_ideal']:g}×"),
         ("opening and closing a sandbox: an agent of its own over a slot", "", times),
     ]

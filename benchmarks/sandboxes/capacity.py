@@ -146,7 +146,7 @@ def table(found: dict[str, Any]) -> str:
             f" {row['caller_memory_kb'] * MANY / 1024:,.0f} | {row['caller_descriptors'] * MANY:,.0f} |"
         )
     note = (
-        f"Python {found['python']}; {found['count']} sandboxes of each kind, {found['slots']} slots in a shared place."
+        f"Python {found['python']}; {found['count']} sandboxes of each kind, {found['slots']} slots in a shared host."
     )
     return "\n".join([*unit, "", *many, "", note])
 

@@ -30,6 +30,6 @@ def test_the_targets_were_reached(bench):
 
 
 async def test_a_free_slot_is_taken_within_a_millisecond(bench, tmp_path):
-    """Far from the limit, so that a busy machine does not decide it."""
+    """The usual time is far below the limit, so that a busy machine does not decide the verdict."""
     found = await bench.acquiring(tmp_path, 200, 50)
     assert found["median_ms"] < 1.0

@@ -7,8 +7,8 @@ from hermes_core.lazy import lazy_exports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_pool.errors import HostStartTimeoutError, SlotUnavailable, SlotUnavailableError
+    from hermes_pool.hermes_agent_config import SlotPoolConfig
     from hermes_pool.options import OptionNames, PoolOptions
-    from hermes_pool.predecessor_config import SlotPoolConfig
     from hermes_pool.slot_pool.pool import SlotPool
     from hermes_pool.slot_pool.slot_records import Slot, SlotState
     from hermes_pool.statistics import PoolStats, WaitTimes
@@ -24,7 +24,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
         {
             ".errors": "HostStartTimeoutError SlotUnavailable SlotUnavailableError",
             ".options": "OptionNames PoolOptions",
-            ".predecessor_config": "SlotPoolConfig",
+            ".hermes_agent_config": "SlotPoolConfig",
             ".slot_pool.pool": "SlotPool",
             ".slot_pool.slot_records": "Slot SlotState",
             ".statistics": "PoolStats WaitTimes",

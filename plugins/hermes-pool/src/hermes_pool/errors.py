@@ -1,4 +1,4 @@
-"""Why no slot is to be had."""
+"""Errors of callers that get no slot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hermes_pool.statistics import PoolStats
 
 
 class SlotUnavailableError(BackendError):
-    """The queue for slots does not move any more, or too many wait; `stats` is the pool as it was then."""
+    """The queue for slots has not moved for too long, or is full; `stats` are the pool's statistics at that time."""
 
     def __init__(self, message: str, stats: PoolStats, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -15,8 +15,8 @@ class SlotUnavailableError(BackendError):
 
 
 class HostStartTimeoutError(BackendError):
-    """A host was not there within `start_timeout`; what its backend was doing has been cancelled."""
+    """A host did not start within `start_timeout`; its start was cancelled."""
 
 
 SlotUnavailable = SlotUnavailableError
-"""The predecessor's word for it."""
+"""hermes-agent's name of this error."""

@@ -1,4 +1,4 @@
-"""What a slot pool is told."""
+"""Options of slot pools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionNames:
-    """What those who set the options of a pool call them, for messages; empty for one that they cannot set."""
+    """Names of a pool's options in messages, as the user sets them; empty for an option that the user cannot set."""
 
     max_hosts: str = "max_hosts"
     slots_per_host: str = "slots_per_host"
@@ -20,11 +20,11 @@ class OptionNames:
 
     @classmethod
     def within(cls, option: str) -> Self:
-        """Return the names of options that are those of one option, as `pool.max_hosts`."""
+        """Return the names of options that are fields of another one, such as `pool.max_hosts`."""
         return cls(**{name: f"{option}.{name}" for name in cls.__slots__})
 
     def advise_raising(self, *options: str) -> list[str]:
-        """Return "raise A or B" for those of the options that can be set, else nothing."""
+        """Return a list with "raise A or B", of the options that the user can set; empty if there are none."""
         names = [name for option in options if (name := getattr(self, option))]
         return [f"raise {' or '.join(names)}"] if names else []
 
@@ -35,30 +35,31 @@ class PoolOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     min_hosts: int = Field(default=0, ge=0)
-    """Hosts that are kept although nobody uses them, from the first sandbox on."""
+    """The number of hosts that are kept, in use or not, after the first sandbox was opened."""
     max_hosts: int = Field(default=4, ge=1)
     slots_per_host: int = Field(default=16, ge=1)
-    """Slots of a host at a time; where the backend allows fewer, its number holds."""
+    """Maximum slots of a host at a time. If the backend allows fewer, its number applies."""
     acquire_timeout: float = Field(default=60.0, gt=0)
-    """How long a trajectory waits for a slot in a queue that does not move. The start of a host that it waits for is no
-    part of that: `start_timeout` bounds it."""
+    """How long a trajectory waits for a slot in a queue that does not move. While a host is being started, the queue
+    counts as moving; `start_timeout` bounds that."""
     max_waiting: int = Field(default=10000, ge=1)
-    """How many may wait at a time; whoever comes then is refused at once."""
+    """Maximum number of waiters; further requests are refused at once."""
     start_timeout: float = Field(default=600.0, gt=0)
-    """How long the start of a host may take; then it is given up, and has failed. One that takes more than half of
-    `acquire_timeout` keeps no other from starting meanwhile. The members of a pool may take as long to offer one."""
+    """How long the start of a host may take; then it is cancelled and has failed. After half of `acquire_timeout` it no
+    longer counts as one of the concurrent starts. The members of a pool may take as long for their offers."""
     idle_timeout: float = Field(default=120.0, ge=0)
-    """After what time without use a host above `min_hosts` is ended; 0 ends it with its last slot."""
+    """How long a host above `min_hosts` is kept without use; with 0 it ends when its last slot is given back."""
     health_interval: float = Field(default=15.0, gt=0)
-    """How often each host is asked whether it is well."""
+    """Interval of the health checks of each host."""
     health_timeout: float = Field(default=10.0, gt=0)
-    """How long it may take to answer."""
+    """How long a host may take to answer a health check."""
     quarantine: float = Field(default=60.0, ge=0)
-    """How long a host that was not well takes nobody before it is asked again, once."""
+    """How long an unhealthy host gives out no slots before it is checked once more. Also how long hosts are started on
+    other members of a pool after a member has failed."""
     concurrent_starts: int = Field(default=4, ge=1)
-    """Hosts that may be starting at a time, at most; failures, slow starts and a loaded machine make it fewer."""
+    """Maximum number of hosts that may be starting at a time. Failures, slow starts and a loaded machine lower it."""
     max_failures: int = Field(default=3, ge=1)
-    """After how many failed starts in a row those who wait are told why, where no host of their kind works."""
+    """Number of failed starts in a row after which waiters get the error, if no host of their kind works."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:

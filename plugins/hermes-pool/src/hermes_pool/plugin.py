@@ -1,4 +1,4 @@
-"""What this plugin declares. Nothing below is imported before a run uses it."""
+"""The declarations of this plugin. Their targets are imported when a run uses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOL: Final = BackendSpec(
     images=True,
     is_remote=True,
 )
-"""What its members may have between them; each run is refused what the members it names do not share."""
+"""The pool declares what members can have. A run that requires more than its members have in common is refused."""
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""What those who get no slot are told."""
+"""The errors of waiters that get no slot."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ def message_of(error: BaseException) -> str:
 
 
 def is_final(error: BaseException) -> bool:
-    """Tell whether starting a host again would come to the same."""
+    """Tell whether another start of a host would fail in the same way."""
     if isinstance(error, HermesError):
         return not error.retryable
     return not isinstance(error, OSError)
 
 
-def retold(error: BaseException) -> BaseException:
-    """Return an error for one of several who are told it; one object would collect the traceback of each."""
+def copy_error(error: BaseException) -> BaseException:
+    """Return a copy of an error for one of several waiters; one object would collect the tracebacks of all."""
     try:
-        told = copy.copy(error)
-    except TypeError:  # it cannot be made again from its text
-        told = BackendError(message_of(error))
-    told.__cause__ = error
-    return told
+        copied = copy.copy(error)
+    except TypeError:  # its constructor takes more than its message
+        copied = BackendError(message_of(error))
+    copied.__cause__ = error
+    return copied
 
 
-def named(error: HermesError, label: str) -> HermesError:
+def with_member_name(error: HermesError, label: str) -> HermesError:
     """Return a copy of an error of one member, of the same type, whose message begins with the member's name."""
-    told = retold(error)
-    assert isinstance(told, HermesError)
-    HermesError.__init__(told, f"member {label} of the pool: {error.message}", hint=error.hint)
-    return told
+    copied = copy_error(error)
+    assert isinstance(copied, HermesError)
+    HermesError.__init__(copied, f"member {label} of the pool: {error.message}", hint=error.hint)
+    return copied
 
 
-def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
-    """Return what those who wait are told after many failed starts in a row."""
+def repeated_failure_error(name: str, failures: int, error: BaseException) -> BackendError:
+    """Return the error after many failed starts in a row."""
     how_often = "the start of one failed" if failures == 1 else f"{failures} starts in a row have failed, the last"
     kind = HostStartTimeoutError if isinstance(error, HostStartTimeoutError) else BackendError
-    told = kind(
+    failure = kind(
         f"pool {name!r} has no host of this kind: {how_often} with: {message_of(error)}",
-        hint=getattr(error, "hint", None) or "the backend's own words say what failed; hermes-core doctor checks it",
+        hint=getattr(error, "hint", None) or "run hermes-core doctor, which checks the backend",
     )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
-def all_failed(failures: Mapping[str, BaseException]) -> BackendError:
+def no_member_error(failures: Mapping[str, BaseException]) -> BackendError:
     """Return the error for a sandbox that no member of a pool can serve, with what is wrong with each.
 
     If all have refused for the same reason, such as an image without Python, it is of that type: no retry would help.
@@ -68,51 +68,51 @@ def all_failed(failures: Mapping[str, BaseException]) -> BackendError:
     alike = (kind for kind in _FINAL if all(isinstance(error, kind) for error in failures.values()))
     return next(alike, BackendError)(
         f"no member of the pool can be used: {_list(failures)}",
-        hint=_first_hint(failures.values()) or "hermes-core doctor tells what each backend lacks",
+        hint=_first_hint(failures.values()) or "run hermes-core doctor, which says what each backend lacks",
     )
 
 
-def all_left(failures: Sequence[BaseException]) -> BaseException:
-    """Return what is told of the hosts of all backends that could not be ended."""
+def hosts_left_error(failures: Sequence[BaseException]) -> BaseException:
+    """Return one error for all hosts that could not be ended, on every member."""
     if len(failures) == 1:
         return failures[0]
     return BackendError("; ".join(message_of(error) for error in failures), hint=_first_hint(failures))
 
 
-def is_late(name: str, seconds: float, names: OptionNames = _PLAIN) -> BackendError:
-    """Return what those are told who need not wait for a host that does not start, because others may have one."""
+def late_start_error(name: str, seconds: float, names: OptionNames = _PLAIN) -> BackendError:
+    """Return the failure of a member whose hosts do not start in time, while other members may serve the waiters."""
     return BackendError(
         f"no host of pool {name!r} has started within {seconds:.3g} s",
         hint=_join(
-            "look at why its engine starts none",
-            *(f"where that is its usual time, {step}" for step in names.advise_raising("acquire_timeout")),
+            "find out why its engine starts none",
+            *(f"if that is its usual time, {step}" for step in names.advise_raising("acquire_timeout")),
         ),
     )
 
 
-def start_given_up(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostStartTimeoutError:
-    """Return why a host that does not start is given up."""
+def start_timeout_error(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostStartTimeoutError:
+    """Return the error of a host whose start has taken longer than `start_timeout`."""
     return HostStartTimeoutError(
         f"a host of pool {name!r} was not started within {seconds:.3g} s",
         hint=_join(
-            "look at why its engine does not answer",
-            *(f"where hosts take that long, {step}" for step in names.advise_raising("start_timeout")),
+            "find out why its engine does not answer",
+            *(f"if its hosts take that long, {step}" for step in names.advise_raising("start_timeout")),
         ),
     )
 
 
-def not_ready(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostStartTimeoutError:
-    """Return why a member is passed over that has a host, but not what a sandbox in it needs."""
+def member_not_ready_error(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostStartTimeoutError:
+    """Return the error of a member that has a host, but did not get ready in time what a sandbox in it needs."""
     return HostStartTimeoutError(
         f"member {name!r} of the pool was not ready within {seconds:.3g} s",
         hint=_join(
-            "look at what it waits for, as an allocation",
-            *(f"where that takes so long, {step}" for step in names.advise_raising("start_timeout")),
+            "find out what it waits for, such as an allocation",
+            *(f"if that usually takes so long, {step}" for step in names.advise_raising("start_timeout")),
         ),
     )
 
 
-def too_late(
+def acquire_timeout_error(
     stats: PoolStats,
     timeout: float,
     failures: Mapping[str, BaseException],
@@ -124,23 +124,23 @@ def too_late(
     return SlotUnavailableError(message, stats, hint=_first_hint(failures.values()) or _next_step(stats, names))
 
 
-def no_offer(
+def no_offer_error(
     stats: PoolStats,
     timeout: float,
     failures: Mapping[str, BaseException],
     names: OptionNames = _PLAIN,
 ) -> SlotUnavailableError:
-    """Return what somebody is told to whom no member of the pool has said in time whether it can serve him."""
+    """Return the error of a waiter that has got no offer from any member within `start_timeout`."""
     why = f": {_list(failures)}" if failures else ""
     return SlotUnavailableError(
         f"no member of pool {stats.name!r} has offered a host within {timeout:g} s{why}",
         stats,
-        hint=_join("look at why their engines do not answer", *names.advise_raising("start_timeout")),
+        hint=_join("find out why their engines do not answer", *names.advise_raising("start_timeout")),
     )
 
 
-def too_many(stats: PoolStats, names: OptionNames = _PLAIN) -> SlotUnavailableError:
-    """Return what somebody is told for whom the queue has no place."""
+def queue_full_error(stats: PoolStats, names: OptionNames = _PLAIN) -> SlotUnavailableError:
+    """Return the error of a waiter that finds the queue full."""
     return SlotUnavailableError(
         f"the queue of pool {stats.name!r} is full: {stats.summary()}",
         stats,
@@ -155,7 +155,7 @@ def _first_hint(failures: Iterable[BaseException]) -> str | None:
 def _next_step(stats: PoolStats, names: OptionNames) -> str:
     if sum(stats.hosts.values()) >= stats.max_hosts:
         return _join(_FEWER, *names.advise_raising("max_hosts", "slots_per_host"))
-    return _join("look at why hosts cannot be started", *names.advise_raising("acquire_timeout"))
+    return _join("find out why hosts cannot be started", *names.advise_raising("acquire_timeout"))
 
 
 def _list(failures: Mapping[str, BaseException]) -> str:

@@ -1,4 +1,4 @@
-"""What a pool can say of itself."""
+"""Statistics of a pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitTimes:
-    """How long slots were waited for, in seconds; the percentiles are of a uniform sample of at most 1,024."""
+    """Times that waiters waited for their slots, in seconds. Percentiles are of a uniform sample of at most 1,024."""
 
     count: int = 0
     mean: float = 0.0
@@ -24,12 +24,12 @@ class WaitTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStats:
-    """A pool at one moment.
+    """The statistics of a pool at one moment.
 
-    `total`, `free` and `used` count slots: free ones are those that would be given out now, used ones also those in
-    hosts that take nobody new. `hosts` counts hosts by state: starting, ready, quarantined, draining, closing.
-    `capacity` is how many slots there would be with all hosts; None before the first was asked for, since only the
-    backend knows how many a host of its may have.
+    `total`, `free` and `used` count slots: `free` those that would be given out now, `used` also those in hosts that
+    give out no new ones. `hosts` counts hosts by state: starting, ready, quarantined, draining, closing.
+    `capacity` is the number of slots of `max_hosts` hosts; None before the first request, since only the
+    backend knows how many slots a host may have.
     """
 
     name: str
@@ -49,7 +49,7 @@ class PoolStats:
     capacity: int | None = None
 
     def summary(self) -> str:
-        """Return the numbers that explain why there is no slot, in one line."""
+        """Return in one line the numbers that explain why no slot is free."""
         alive = sum(self.hosts.values())
         apart = {state: count for state, count in self.hosts.items() if count and state != "ready"}
         states = "".join(f", {count} {state}" for state, count in apart.items())
@@ -60,7 +60,7 @@ class PoolStats:
 
 
 class Waits:
-    """Takes the times of all waits and keeps a uniform sample of them, of constant size."""
+    """Records the times of all waits: their number, sum and maximum, and a uniform sample of constant size."""
 
     def __init__(self) -> None:
         self._random = random.Random(0)  # noqa: S311 - a sample of statistics
@@ -70,7 +70,7 @@ class Waits:
         self._longest = 0.0
 
     def add(self, seconds: float) -> None:
-        """Record one wait."""
+        """Record the duration of one wait."""
         self._count += 1
         self._sum += seconds
         self._longest = max(self._longest, seconds)
@@ -80,7 +80,7 @@ class Waits:
             self._sample[place] = seconds
 
     def summary(self) -> WaitTimes:
-        """Return them, summed up."""
+        """Return the figures of all waits so far."""
         if not self._count:
             return WaitTimes()
         ordered = sorted(self._sample)

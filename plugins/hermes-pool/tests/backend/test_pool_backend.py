@@ -1,4 +1,4 @@
-"""Several backends as one pool: order over all of them, and members that fail."""
+"""Several backends as one pool: the order of waiters over all of them, and members that fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def engine_of(member: Any) -> Any:
 
 @pytest.fixture
 async def pool(root):
-    """Makes a pool of engines of this machine; nothing is left of any at the end."""
+    """Make pools over engines of this machine, and require at the end that nothing of them is left."""
     made = []
 
     def make(members=2, limit=1000, **options):
@@ -58,7 +58,7 @@ async def work(backend, number, **fields):
         return (await sandbox.exec("cat mine")).output
 
 
-async def test_each_sandbox_goes_where_most_room_is(pool):
+async def test_each_sandbox_goes_to_the_member_with_the_most_room(pool):
     backend = pool(members=3, max_hosts=1, slots_per_host=2)
     sandboxes = [await backend.open(SandboxSpec()) for _ in range(6)]
     assert [member.fleet.used for member in backend.members] == [2, 2, 2]
@@ -69,8 +69,8 @@ async def test_each_sandbox_goes_where_most_room_is(pool):
         await sandbox.aclose()
 
 
-async def test_a_member_without_a_host_gets_one_when_it_has_more_room_and_nobody_waits_for_that(pool):
-    """Sandboxes spread over the members, and none waits for a host while a slot is free."""
+async def test_a_member_without_a_host_starts_one_when_it_has_more_room_and_no_sandbox_waits_for_it(pool):
+    """Sandboxes are spread over the members, and none waits for a start while a slot is free."""
     backend = pool(max_hosts=1, slots_per_host=4)
     sandboxes = [await backend.open(SandboxSpec())]
     assert [engine.asked for engine in engines(backend)] == [1, 0]
@@ -85,7 +85,7 @@ async def test_a_member_without_a_host_gets_one_when_it_has_more_room_and_nobody
         await sandbox.aclose()
 
 
-async def test_a_sandbox_has_as_many_processes_as_its_member_gives(pool):
+async def test_a_sandbox_has_the_process_limit_of_its_member(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=2)
     backend.members[0].backend.pids = 70
     async with await backend.open(SandboxSpec()) as sandbox:
@@ -96,7 +96,7 @@ async def test_a_sandbox_has_as_many_processes_as_its_member_gives(pool):
 
 
 async def test_sixteen_trajectories_finish_on_four_slots_of_two_members(pool):
-    """Predecessor 2.3 #1, over several engines."""
+    """hermes-agent's defect 2.3 #1, over several engines."""
     backend = pool(max_hosts=1, slots_per_host=2)
     answers = await asyncio.wait_for(asyncio.gather(*(work(backend, n) for n in range(16))), 60)
     assert answers == [str(n) for n in range(16)]
@@ -104,8 +104,8 @@ async def test_sixteen_trajectories_finish_on_four_slots_of_two_members(pool):
     assert backend.stats().waits.longest > 0
 
 
-async def test_who_has_waited_longest_gets_what_any_member_has_free(pool):
-    """One slot is given back at a time, so that who comes next is who was let through next."""
+async def test_the_longest_waiter_gets_the_next_free_slot_of_any_member(pool):
+    """One slot is given back at a time, so that the next sandbox that opens is that of the next waiter."""
     backend = pool(max_hosts=1, slots_per_host=2)
     held = [await backend.open(SandboxSpec()) for _ in range(4)]
     assert [member.fleet.used for member in backend.members] == [2, 2]
@@ -124,8 +124,8 @@ async def test_who_has_waited_longest_gets_what_any_member_has_free(pool):
         await sandbox.aclose()
 
 
-async def test_nobody_waits_at_a_member_whose_backend_allows_fewer_slots_than_the_pool(pool):
-    """Until the first sandbox was open the options' number was taken for it, and more were sent there."""
+async def test_a_free_slot_serves_a_waiter_where_backends_allow_fewer_slots_than_the_pool(pool):
+    """Until the first sandbox was open, the options' number was used, and too many sandboxes were sent there."""
     backend = pool(limit=1, max_hosts=1, slots_per_host=16)
     assert backend.stats().capacity is None
     opening = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(3)]
@@ -133,7 +133,7 @@ async def test_nobody_waits_at_a_member_whose_backend_allows_fewer_slots_than_th
     done, (last,) = [task for task in opening if task.done()], [task for task in opening if not task.done()]
     assert backend.stats().capacity == 2
     assert [member.fleet.used for member in backend.members] == [1, 1]
-    # Whichever of the two has room has it for him.
+    # A free slot of either member serves the waiter.
     freed = next(task.result() for task in done if task.result().provenance["member"] == "engine#2")
     await freed.aclose()
     got = await asyncio.wait_for(last, 60)
@@ -142,14 +142,14 @@ async def test_nobody_waits_at_a_member_whose_backend_allows_fewer_slots_than_th
         await sandbox.aclose()
 
 
-async def test_a_member_whose_hosts_do_not_start_keeps_nobody_from_the_others(pool):
-    """Who was sent there waited to the end of his time, and so did the next."""
+async def test_waiters_for_a_member_whose_hosts_do_not_start_are_served_by_another(pool):
+    """A sandbox that was sent there waited until its timeout, and so did the next one."""
     backend = pool(max_hosts=1, slots_per_host=4, acquire_timeout=60)
     engines(backend)[0].gate.clear()
     opening = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(4)]
     assert await eventually(lambda: engines(backend)[0].starting == 1)
     assert engines(backend)[1].asked == 0
-    backend.options.acquire_timeout = 0.2  # of which half is over at once
+    backend.options.acquire_timeout = 0.2  # half of which has passed already
     sandboxes = await asyncio.wait_for(asyncio.gather(*opening), 60)
     assert {sandbox.provenance["member"] for sandbox in sandboxes} == {"engine#2"}
     assert "no host of pool 'engine#1' has started" in str(backend.members[0].fleet.trouble)
@@ -161,19 +161,19 @@ async def hang(_spec):
     await asyncio.Event().wait()
 
 
-async def test_a_member_that_does_not_get_ready_keeps_nobody_from_the_others(pool, monkeypatch):
+async def test_waiters_for_a_member_that_does_not_get_ready_are_served_by_another(pool, monkeypatch):
     backend = pool(max_hosts=1, slots_per_host=2, acquire_timeout=600)
     monkeypatch.setattr(backend.members[0].backend, "prepare", hang)
     opening = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(2)]
     assert await eventually(lambda: backend.members[0].fleet.has_coming)
-    backend.options.acquire_timeout = 0.2  # of which half is over at once
+    backend.options.acquire_timeout = 0.2  # half of which has passed already
     sandboxes = await asyncio.wait_for(asyncio.gather(*opening), 60)
     assert {sandbox.provenance["member"] for sandbox in sandboxes} == {"engine#2"}
     for sandbox in sandboxes:
         await sandbox.aclose()
 
 
-async def test_an_only_member_that_does_not_get_ready_is_told_when_the_time_of_a_start_is_over(pool, monkeypatch):
+async def test_an_only_member_that_does_not_get_ready_fails_after_start_timeout(pool, monkeypatch):
     backend = pool(members=1, start_timeout=0.2, max_failures=1)
     monkeypatch.setattr(backend.members[0].backend, "prepare", hang)
     with pytest.raises(HostStartTimeoutError, match=r"a host of pool 'engine#1' was not started within 0\.\d+ s"):
@@ -182,18 +182,18 @@ async def test_an_only_member_that_does_not_get_ready_is_told_when_the_time_of_a
 
 
 async def have_host_each(backend):
-    """Let every member have a host, and no sandbox."""
+    """Start a host of every member, and leave no sandbox open."""
     for sandbox in [await backend.open(SandboxSpec()) for _ in backend.members]:
         await sandbox.aclose()
 
 
-async def test_a_member_with_a_host_that_does_not_get_ready_again_keeps_nobody_from_the_others(pool, monkeypatch):
-    """An allocation that had ended was waited for with a slot in hand, for as long as the cluster's queue was."""
+async def test_a_sandbox_whose_member_does_not_get_ready_again_goes_to_another(pool, monkeypatch):
+    """A sandbox held its slot while it waited for a new allocation, for as long as the cluster's queue took."""
     backend = pool(max_hosts=1, slots_per_host=1)
     await have_host_each(backend)
 
     async def wait_for_allocation(_spec):
-        backend.options.start_timeout = 600  # of hosts that may be started after all
+        backend.options.start_timeout = 600  # for hosts that may still be started
         await asyncio.Event().wait()
 
     monkeypatch.setattr(backend.members[0].backend, "prepare", wait_for_allocation)
@@ -204,7 +204,7 @@ async def test_a_member_with_a_host_that_does_not_get_ready_again_keeps_nobody_f
     assert backend.members[0].fleet.used == 0
 
 
-async def test_where_no_member_gets_ready_again_the_error_has_each_of_them(pool, monkeypatch):
+async def test_if_no_member_gets_ready_again_the_error_names_the_failure_of_each(pool, monkeypatch):
     backend = pool(max_hosts=1, slots_per_host=1)
     await have_host_each(backend)
     for number, member in enumerate(backend.members):
@@ -219,8 +219,8 @@ async def test_where_no_member_gets_ready_again_the_error_has_each_of_them(pool,
     assert [member.fleet.used for member in backend.members] == [0, 0]
 
 
-async def test_a_host_in_which_no_slot_can_be_opened_takes_one_sandbox_only(pool, monkeypatch):
-    """Its slots were free again at once, so that it was the roomiest for ever."""
+async def test_a_host_in_which_a_slot_cannot_be_opened_gets_no_further_sandbox(pool, monkeypatch):
+    """Its slots were free again at once, so it always had the most room, and got every sandbox."""
     backend = pool(max_hosts=1, slots_per_host=4, quarantine=300)
     await have_host_each(backend)
     offer_slots = backend.members[0].backend.create
@@ -253,7 +253,7 @@ async def test_a_trajectory_gets_its_second_sandbox_on_a_full_pool(pool):
     assert answers == [str(n) for n in range(6)]
 
 
-async def test_whoever_waits_too_long_is_told_the_numbers_of_all_members(pool):
+async def test_an_acquire_timeout_has_the_statistics_of_all_members(pool):
     backend = pool(max_hosts=1, slots_per_host=1)
     sandboxes = [await backend.open(SandboxSpec()) for _ in range(2)]
     backend.options.acquire_timeout = 0.1
@@ -263,7 +263,7 @@ async def test_whoever_waits_too_long_is_told_the_numbers_of_all_members(pool):
         await sandbox.aclose()
 
 
-async def test_nobody_waits_for_a_host_that_is_set_apart_while_another_member_has_room(pool):
+async def test_no_sandbox_waits_for_a_quarantined_host_while_another_member_has_room(pool):
     backend = pool(max_hosts=1, slots_per_host=4, health_interval=0.05, quarantine=300, acquire_timeout=60)
     first, second = [await backend.open(SandboxSpec()) for _ in range(2)]
     await second.aclose()
@@ -276,7 +276,7 @@ async def test_nobody_waits_for_a_host_that_is_set_apart_while_another_member_ha
         await sandbox.aclose()
 
 
-async def test_who_waits_goes_on_when_a_host_that_was_set_apart_is_well_again(pool):
+async def test_a_waiter_gets_a_slot_when_a_quarantined_host_is_healthy_again(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=300)
     first = await backend.open(SandboxSpec())
     (host,) = engines(backend)[0].hosts
@@ -290,7 +290,7 @@ async def test_who_waits_goes_on_when_a_host_that_was_set_apart_is_well_again(po
     await first.aclose()
 
 
-async def test_a_waiter_that_is_cancelled_keeps_no_place(pool):
+async def test_a_cancelled_waiter_leaves_the_queue(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
     sandbox = await backend.open(SandboxSpec())
     opening = asyncio.create_task(backend.open(SandboxSpec()))
@@ -303,8 +303,8 @@ async def test_a_waiter_that_is_cancelled_keeps_no_place(pool):
     assert await work(backend, 3) == "3"
 
 
-async def test_closing_refuses_those_who_wait_and_they_open_nothing_behind_it(pool):
-    """They were let in by what closing gave back, and had new hosts started."""
+async def test_closing_refuses_the_waiters_before_slots_are_given_back(pool):
+    """They got the slots that closing gave back, and new hosts were started for them."""
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
     await backend.open(SandboxSpec())
     opening = asyncio.create_task(backend.open(SandboxSpec()))
@@ -316,8 +316,8 @@ async def test_closing_refuses_those_who_wait_and_they_open_nothing_behind_it(po
     await (await backend.open(SandboxSpec())).aclose()
 
 
-async def test_closing_tells_what_is_left_at_every_member(pool):
-    """What the first member said was all that was heard."""
+async def test_closing_reports_what_is_left_on_every_member(pool):
+    """Only the error of the first member was raised."""
     backend = pool(max_hosts=1, slots_per_host=1)
     sandboxes = [await backend.open(SandboxSpec()) for _ in range(2)]
     for number, engine in enumerate(engines(backend)):
@@ -330,7 +330,7 @@ async def test_closing_tells_what_is_left_at_every_member(pool):
     assert "hosts of pool 'engine#2' could not be ended: engine 1 does not answer" in caught.value.message
 
 
-async def test_a_sandbox_that_cannot_be_made_keeps_no_room(pool, monkeypatch):
+async def test_a_sandbox_that_cannot_be_made_keeps_no_slot(pool, monkeypatch):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
 
     async def refuse(_spec, _sandbox_id):
@@ -366,7 +366,7 @@ async def test_a_member_that_was_set_apart_is_tried_again(pool):
     await second.aclose()
 
 
-async def test_where_no_member_works_the_error_names_each(pool):
+async def test_if_no_member_works_the_error_names_each(pool):
     backend = pool(max_hosts=1)
     for number, engine in enumerate(engines(backend)):
         engine.failing = lambda _, number=number: BackendError(f"engine {number} is down")
@@ -378,7 +378,7 @@ async def test_where_no_member_works_the_error_names_each(pool):
     assert "engine 1 is down" in caught.value.message
 
 
-async def test_check_tries_every_member_and_goes_on_without_one(pool, monkeypatch):
+async def test_check_tries_every_member_and_passes_without_one_that_fails(pool, monkeypatch):
     backend = pool()
     seen = []
 
@@ -398,7 +398,7 @@ async def test_check_tries_every_member_and_goes_on_without_one(pool, monkeypatc
         await backend.check(SandboxSpec())
 
 
-async def test_a_member_that_cannot_be_asked_keeps_no_other_from_being_swept(pool, monkeypatch):
+async def test_all_members_are_swept_although_one_cannot_be_reached(pool, monkeypatch):
     backend, swept = pool(), []
 
     async def refuse(*, remove):

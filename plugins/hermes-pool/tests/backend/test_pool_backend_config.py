@@ -1,4 +1,4 @@
-"""What a config says of a pool of backends, and leases that need no pool."""
+"""Options of backend `pool`, refusals of its members, and leases that need no pool."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create(options):
     ids=["the only one", "one of several"],
 )
 @pytest.mark.parametrize("name", ["keyed", "not-there"])
-def test_a_run_writes_down_no_secret_of_a_member(form, name):
+def test_the_record_of_a_run_contains_no_secret_of_a_member(form, name):
     registry = isolated_registry("hermes_pool.plugin", "keyed_member")
     options = form(name, {"region": "north", "token": "s3cret"})
     given = {"tasks": "t.jsonl", "out": "out", "terminal_backend": "pool", "backend_options": options}
@@ -47,7 +47,7 @@ def test_a_run_writes_down_no_secret_of_a_member(form, name):
     assert ("north" in written) == (name == "keyed")
 
 
-async def test_what_a_member_gives_to_one_alone_is_refused_with_the_way_to_share():
+async def test_a_level_at_which_a_member_does_not_share_is_refused_with_the_way_to_share():
     backend = create({"backend": "local"})
     with pytest.raises(SandboxRefusedError, match=r"member local#1 of the pool: .* 'none'") as caught:
         await backend.check(SandboxSpec())
@@ -65,7 +65,7 @@ async def test_what_a_member_gives_to_one_alone_is_refused_with_the_way_to_share
     ],
 )
 async def test_a_refusal_advises_no_level_at_which_the_members_share_nothing(fields, hint):
-    """The members' own hints named bwrap, at which no member of a pool can be used."""
+    """The members' own hints named bwrap, at which they do not share hosts."""
     backend = create({"backend": "local", "options": {"slots_per_agent": 2}})
     with pytest.raises(SandboxRefusedError, match="member local#1 of the pool") as caught:
         await backend.check(SandboxSpec(**fields))
@@ -81,7 +81,7 @@ async def test_members_that_share_at_no_common_level_are_refused_with_what_to_ch
     await backend.aclose()
 
 
-async def test_a_pool_of_nothing_is_refused():
+async def test_a_pool_without_members_is_refused():
     backend = create({})
     assert await backend.sweep() == []
     with pytest.raises(SandboxRefusedError, match="no backend"):
@@ -91,21 +91,21 @@ async def test_a_pool_of_nothing_is_refused():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"backend": "local", "backends": [{"backend": "local"}]}, "not both"),
-        ({"options": {"slots_per_agent": 4}}, "which is not given"),
-        ({"backends": [{"backend": "pool"}]}, "no member of a pool"),
+        ({"backend": "local", "backends": [{"backend": "local"}]}, "got both"),
+        ({"options": {"slots_per_agent": 4}}, "which is missing"),
+        ({"backends": [{"backend": "pool"}]}, "cannot be a member of a pool"),
         ({"backend": "local", "slots": 3}, "has no option 'slots'"),
         ({"backend": "local", "options": {"slots": 3}}, "local"),
         ({"backends": [{"backend": "local", "max_hosts": 3}]}, "max_hosts"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, said):
+def test_options_without_a_meaning_are_refused(options, said):
     with pytest.raises(ConfigError, match=said):
         create(options)
 
 
 class Stranger:
-    """A backend that leases, and has nothing of what a pool needs besides."""
+    """A leasing backend without anything else that a pool needs."""
 
     leases = None
 
@@ -169,7 +169,7 @@ asyncio.run(own(*sys.argv[1:]))
 
 @pytest.mark.slow
 def test_what_a_killed_caller_left_is_collected_without_the_pool(root, capsys):
-    """Each lease is a member's: `gc` goes by it."""
+    """Each lease names its member, which `gc` uses."""
     token = sleep_token()
     with subprocess.Popen([sys.executable, "-c", OWNER, str(root), token], stdout=subprocess.PIPE) as owner:
         assert owner.stdout.readline() == b"open\n"
@@ -180,7 +180,7 @@ def test_what_a_killed_caller_left_is_collected_without_the_pool(root, capsys):
     assert len(leases) == 5  # three sandboxes and two shared agents
     assert all(lease.options["root_dir"] == str(root) for lease in leases)
     argv = ["sandboxes", "gc", "--json", "--lease-dir", str(root / "leases")]
-    # Besides, `gc` looks for what lost its lease: here only.
+    # `gc` also looks for sandboxes without a lease; let it look only here.
     argv += ["--backend-options", json.dumps({"root_dir": str(root)})]
     assert main(argv) == 0
     answer = json.loads(capsys.readouterr().out)

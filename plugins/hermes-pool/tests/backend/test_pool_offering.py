@@ -1,4 +1,4 @@
-"""What the members of a pool offer to a sandbox that waits: members that fail, hang or answer late."""
+"""Offers of a pool's members to a waiting sandbox: members that fail, hang or answer late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes_sandbox.backends import SandboxHost, SlotOffer
 
 
 class Request:
-    """What a sandbox asks of its agent: nothing."""
+    """A request for a slot that requires nothing of the agent."""
 
     spec = SandboxSpec()
 
@@ -41,7 +41,7 @@ class Client:
 
 
 class Host(SandboxHost):
-    """A place that costs nothing."""
+    """A host without processes."""
 
     async def start_agent(self) -> Any:
         return Client()
@@ -55,14 +55,14 @@ class Host(SandboxHost):
 
 @dataclass
 class Answer:
-    """A place that offers hosts, which a member returns from `create`."""
+    """The host with an offer that a member returns from `create`."""
 
     offer: SlotOffer
 
 
 @dataclass
 class Backend:
-    """A member of which each `create` and each start of a host does what the test says."""
+    """A member whose `create` and starts of hosts do what the test says."""
 
     creating: Any = None
     starting: Any = None
@@ -140,7 +140,7 @@ class Members:
 
 
 def run_scene(scene):
-    """Run a scene within a day of its own clock, so that one who waits for ever fails the test."""
+    """Run a scene with a timeout of one day of virtual time, so that a wait without end fails the test."""
 
     async def scene_within_a_day():
         async with asyncio.timeout(86400):
@@ -150,8 +150,8 @@ def run_scene(scene):
 
 
 @pytest.mark.parametrize(("quarantine", "at_most"), [(60, 3), (0, 500)])
-def test_a_member_that_fails_is_left_alone_for_a_while_although_all_are_set_apart(quarantine, at_most):
-    """It was asked again at once, for as long as somebody stood in a line: many thousands of times a second."""
+def test_a_member_that_fails_is_not_asked_for_a_while_although_all_are_set_apart(quarantine, at_most):
+    """It was asked again at once, many thousands of times a second, as long as a sandbox waited."""
 
     async def scene():
         works, broken = Backend(starting=failing("m1 starts no host")), Backend(creating=failing("m2 is down"))
@@ -166,8 +166,8 @@ def test_a_member_that_fails_is_left_alone_for_a_while_although_all_are_set_apar
     run_scene(scene)
 
 
-def test_a_sandbox_is_not_refused_while_an_offer_is_on_its_way():
-    """Those members alone were judged that had answered."""
+def test_a_sandbox_is_not_refused_while_a_member_has_not_answered():
+    """Only the members that had answered were considered."""
 
     async def scene():
         slow = Backend(creating=hanging(20))
@@ -182,7 +182,7 @@ def test_a_sandbox_is_not_refused_while_an_offer_is_on_its_way():
 def test_a_sandbox_whose_hosts_have_failed_is_refused_as_soon_as_the_last_member_has_answered():
     async def scene():
         bad = Backend(starting=failing("m1 starts no host"))
-        # At its end the next start is far off, since the pause after a failed one is doubled each time.
+        # When it answers, the next start is far in the future, since the pause after a failure is doubled each time.
         late = Backend(creating=failing("m2 is down", after=50))
         pool = Members(bad, late, max_failures=2, acquire_timeout=600)
         began = asyncio.get_running_loop().time()
@@ -209,7 +209,7 @@ def test_a_member_that_never_answers_does_not_keep_a_sandbox_waiting_for_hosts_t
     run_scene(scene)
 
 
-def test_failures_of_earlier_sandboxes_refuse_no_later_one_that_nothing_was_tried_for():
+def test_failures_of_earlier_sandboxes_do_not_refuse_a_later_one_before_a_start_was_tried_for_it():
     async def scene():
         bad = Backend(starting=failing("the engine restarts"))
         pool = Members(bad, max_failures=1)
@@ -222,7 +222,7 @@ def test_failures_of_earlier_sandboxes_refuse_no_later_one_that_nothing_was_trie
     run_scene(scene)
 
 
-def test_one_member_s_failure_refuses_nobody_also_without_a_quarantine():
+def test_the_failure_of_one_member_refuses_no_sandbox_even_without_a_quarantine():
     async def scene():
         pool = Members(Backend(creating=failing("m1 is down")), Backend(creating=hanging(3)), quarantine=0)
         assert await pool.take() == "m2"
@@ -232,7 +232,7 @@ def test_one_member_s_failure_refuses_nobody_also_without_a_quarantine():
 
 
 @pytest.mark.parametrize("quarantine", [0, 60])
-def test_where_every_member_fails_the_error_has_what_each_of_them_raised(quarantine):
+def test_if_every_member_fails_the_error_has_the_message_of_each(quarantine):
     async def scene():
         first, second = Backend(creating=failing("m1 is down")), Backend(creating=failing("m2 is full", after=3))
         pool = Members(first, second, quarantine=quarantine)
@@ -255,12 +255,14 @@ def test_a_member_that_is_passed_over_is_asked_as_soon_as_no_other_works():
     run_scene(scene)
 
 
-def test_a_create_that_cancels_itself_is_a_failure_of_its_member():
-    """The offers ended with it, and nobody told who waited."""
+def test_a_create_that_raises_cancelled_error_by_itself_is_a_failure_of_its_member():
+    """It ended the task of the offers, and the waiter got no error."""
 
     async def scene():
         pool = Members(Backend(creating=cancel_itself), quarantine=0)
-        with pytest.raises(BackendError, match="m1: backend 'fake' has cancelled its own `create`"):
+        with pytest.raises(
+            BackendError, match="m1: `create` of backend 'fake' raised CancelledError without being cancelled"
+        ):
             await pool.take()
         pool = Members(Backend(creating=cancel_itself), Backend(creating=hanging(3)))
         assert await pool.take() == "m2"
@@ -270,7 +272,7 @@ def test_a_create_that_cancels_itself_is_a_failure_of_its_member():
 
 
 def test_a_create_that_returns_nothing_is_an_error_that_names_its_member():
-    """A forgotten `return`; it was asked for ever."""
+    """A forgotten `return`: the member was asked again without end."""
 
     class Forgetful(Backend):
         async def create(self, _spec, _sandbox_id):
@@ -283,7 +285,7 @@ def test_a_create_that_returns_nothing_is_an_error_that_names_its_member():
     run_scene(scene)
 
 
-def test_who_gets_no_offer_is_refused_when_his_time_is_over_although_others_move():
+def test_a_waiter_without_an_offer_is_refused_after_start_timeout_although_the_queue_moves():
     async def scene():
         hangs, fails = Backend(creating=hanging()), Backend(creating=failing("m2 is down"))
         pool = Members(hangs, fails, acquire_timeout=20, start_timeout=60)
@@ -310,7 +312,7 @@ def test_an_acquire_timeout_names_the_last_failure_of_each_member():
             await pool.take()
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("error", [SandboxRefusedError, NoPythonError])
@@ -322,10 +324,10 @@ def test_a_create_that_refuses_for_good_is_an_error_of_its_type_that_names_the_m
         assert caught.value.message == "member m2 of the pool: no such image"
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
-def test_a_member_s_failing_hosts_are_told_to_its_own_waiters_without_the_other_members():
+def test_a_waiter_for_one_member_gets_the_failures_of_that_member_only():
     """The check at the start of a run listed all members, once for each of them."""
 
     async def scene():
@@ -338,10 +340,10 @@ def test_a_member_s_failing_hosts_are_told_to_its_own_waiters_without_the_other_
         ]
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
-def test_a_member_that_can_never_start_a_host_refuses_no_sandbox_that_another_can_serve():
+def test_a_final_error_of_one_member_refuses_no_sandbox_that_another_can_serve():
     """Its final error was raised to every waiter in the line."""
 
     async def scene():
@@ -356,7 +358,7 @@ def test_a_member_that_can_never_start_a_host_refuses_no_sandbox_that_another_ca
             await seat.release()
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_sandbox_that_only_one_member_may_serve_is_refused_with_its_final_error():
@@ -367,7 +369,7 @@ def test_a_sandbox_that_only_one_member_may_serve_is_refused_with_its_final_erro
         assert await pool.take() == "m2"
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_final_error_of_one_member_and_failed_starts_of_the_other_refuse_a_sandbox_together():
@@ -378,11 +380,11 @@ def test_a_final_error_of_one_member_and_failed_starts_of_the_other_refuse_a_san
         assert caught.value.retryable
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("error", [SandboxRefusedError, NoPythonError])
-def test_where_every_member_fails_for_good_the_error_is_final_too(error):
+def test_if_every_member_fails_for_good_the_error_is_final_too(error):
     async def scene():
         pool = Members(
             Backend(starting=refusing("no such image", error=error)), Backend(starting=refusing("too old", error=error))
@@ -391,7 +393,7 @@ def test_where_every_member_fails_for_good_the_error_is_final_too(error):
             await pool.take()
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_a_member_that_refused_to_start_a_host_is_tried_again_after_the_quarantine():
@@ -408,4 +410,4 @@ def test_a_member_that_refused_to_start_a_host_is_tried_again_after_the_quaranti
             await each.release()
         await pool.queue.aclose()
 
-    play(scene)
+    run_scene(scene)

@@ -30,8 +30,8 @@ TASK = {"id": "answer", "prompt": "Write 42.", "solution": ["echo 42 > answer"],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 2])
-def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, tmp_path, monkeypatch, capsys):
-    """Each holds a slot while its judge asks for another: none waits for one that waits (2.3 #1, at the runner)."""
+def test_more_rollouts_than_slots_are_judged_in_separate_sandboxes(members, tmp_path, monkeypatch, capsys):
+    """Each holds a slot while its verifier requests another, without a deadlock (hermes-agent's defect 2.3 #1)."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "judge.py").write_text(JUDGE)
@@ -47,14 +47,14 @@ def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, 
     assert summary["rollouts"]["retried"] == 0
     outcomes = [json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()]
     assert {outcome["reward_status"] for outcome in outcomes} == {"ok"}
-    assert max(outcome["reward"] for outcome in outcomes) == 1.0  # the oracle plays some of them badly on purpose
+    assert max(outcome["reward"] for outcome in outcomes) == 1.0  # the oracle fails some of them on purpose
     assert {outcome["provenance"]["sandbox"]["member"] for outcome in outcomes} == {
         f"local#{number + 1}" for number in range(members)
     }
     assert [path.name for path in tmp_path.glob("hermes-sandbox-*")] == []
 
 
-def test_a_run_starts_as_many_at_a_time_as_the_pool_has_slots_and_says_so(tmp_path, monkeypatch, capsys):
+def test_a_run_has_as_many_concurrent_rollouts_as_the_pool_has_slots_and_says_so(tmp_path, monkeypatch, capsys):
     """The others waited in the pool's queue, and were dropped after `acquire_timeout`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -79,11 +79,11 @@ if [ ! -e {mark} ]; then
 fi
 echo 42 > answer
 """
-"""The first time, it takes the host's agent away, and with it every sandbox there."""
+"""Kills the host's agent the first time, and with it every sandbox there."""
 
 
 @pytest.mark.slow
-def test_the_work_of_a_lost_host_is_reported_as_the_backends_failure_and_repeated(tmp_path, monkeypatch, capsys):
+def test_rollouts_of_a_lost_host_are_reported_as_failures_of_the_backend_and_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "judge.py").write_text(JUDGE)

@@ -1,4 +1,4 @@
-"""Hosts that cannot be started: who is told, when, and how often it is tried."""
+"""Hosts that cannot be started: which waiters get an error, when, and how often a start is tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import random
 import weakref
 
 import pytest
-from pool_support import backend, places, request
+from pool_support import backend, request, slot_pool
 
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -20,13 +20,13 @@ from hermes_testing.watching import eventually
 
 
 def first(count, error=None):
-    """The first so many starts fail."""
+    """Fail the first `count` starts."""
     return lambda number: (error or BackendError("quota reached")) if number <= count else None
 
 
-async def test_a_failed_start_is_tried_again_and_fails_nobody():
-    """A waiter is failed by his own deadline, not by a host that was meant for somebody else."""
-    async with places(max_hosts=1, slots_per_host=3) as (pool, engine):
+async def test_a_failed_start_is_tried_again_and_fails_no_waiter():
+    """A waiter fails at its own deadline, not because a host that was started for another one failed."""
+    async with slot_pool(max_hosts=1, slots_per_host=3) as (pool, engine):
         engine.failing = first(2)
         seats = await asyncio.wait_for(
             asyncio.gather(*(pool.acquire("key", engine.make, 9, request()) for _ in range(3))), 60
@@ -37,8 +37,8 @@ async def test_a_failed_start_is_tried_again_and_fails_nobody():
             await seat.release()
 
 
-async def test_many_failures_in_a_row_are_told_with_the_engine_s_own_words():
-    async with places(max_hosts=2, max_failures=3, concurrent_starts=1) as (pool, engine):
+async def test_many_failures_in_a_row_are_an_error_with_the_engine_s_message():
+    async with slot_pool(max_hosts=2, max_failures=3, concurrent_starts=1) as (pool, engine):
         engine.failing = first(9, BackendError("engine e: quota of 3 nodes reached", hint="ask for more nodes"))
         tasks = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(4)]
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
@@ -55,16 +55,16 @@ async def test_many_failures_in_a_row_are_told_with_the_engine_s_own_words():
     [SandboxRefusedError("no such image", hint="pull it"), NoPythonError("no python"), TypeError("a bug")],
     ids=["refused", "no python", "a bug"],
 )
-async def test_a_failure_for_good_is_told_at_once(error):
-    async with places(max_hosts=2) as (pool, engine):
+async def test_a_final_failure_is_raised_at_once(error):
+    async with slot_pool(max_hosts=2) as (pool, engine):
         engine.failing = first(1, error)
         with pytest.raises(type(error), match=str(error).split("\n", maxsplit=1)[0]):
             await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)
         assert engine.asked == 1
 
 
-async def test_a_failure_in_one_kind_fails_no_other():
-    async with places(max_hosts=4) as (pool, engine):
+async def test_a_failed_start_of_one_kind_does_not_fail_waiters_of_another():
+    async with slot_pool(max_hosts=4) as (pool, engine):
 
         async def refuse():
             raise SandboxRefusedError("no such image")
@@ -76,9 +76,9 @@ async def test_a_failure_in_one_kind_fails_no_other():
         await good.release()
 
 
-async def test_scale_that_is_refused_leaves_those_who_wait_to_the_hosts_there_are():
-    """Nomad refuses to scale during a deployment: what runs goes on."""
-    async with places(max_hosts=4, slots_per_host=1, max_failures=1) as (pool, engine):
+async def test_when_scaling_is_refused_the_waiters_wait_for_the_existing_hosts():
+    """Nomad refuses to scale during a deployment; the running hosts stay usable."""
+    async with slot_pool(max_hosts=4, slots_per_host=1, max_failures=1) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         engine.failing = lambda _: BackendError("job scaling blocked due to active deployment")
         waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
@@ -89,8 +89,8 @@ async def test_scale_that_is_refused_leaves_those_who_wait_to_the_hosts_there_ar
         await (await asyncio.wait_for(waiting, 60)).release()
 
 
-async def test_the_deadline_names_why_no_more_hosts_could_be_started():
-    async with places(max_hosts=4, slots_per_host=1) as (pool, engine):
+async def test_the_acquire_timeout_says_why_no_more_hosts_could_be_started():
+    async with slot_pool(max_hosts=4, slots_per_host=1) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         engine.failing = lambda _: BackendError("job blocked", hint="wait for the deployment")
         pool.options.acquire_timeout = 0.3
@@ -104,23 +104,23 @@ async def hang():
     await asyncio.Event().wait()
 
 
-async def test_a_start_that_hangs_keeps_no_other_host_from_starting():
-    """It kept its place among those that may be starting at a time."""
-    async with places(max_hosts=2, slots_per_host=1, concurrent_starts=1) as (pool, engine):
+async def test_a_start_that_hangs_does_not_delay_other_starts():
+    """It counted as one of the concurrent starts without end."""
+    async with slot_pool(max_hosts=2, slots_per_host=1, concurrent_starts=1) as (pool, engine):
         stuck = asyncio.create_task(pool.acquire("stuck", hang, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
         other = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         await asyncio.sleep(0)
         assert pool.stats().hosts["starting"] == 1
-        pool.options.acquire_timeout = 0.2  # half of it is over at once
+        pool.options.acquire_timeout = 0.2  # half of which has passed already
         await (await asyncio.wait_for(other, 60)).release()
         assert not stuck.done()
         stuck.cancel()
         await asyncio.wait((stuck,))
 
 
-async def test_who_waits_for_a_host_that_hangs_is_given_another():
-    async with places(max_hosts=2, slots_per_host=1, concurrent_starts=1) as (pool, engine):
+async def test_a_waiter_for_a_host_that_hangs_gets_another():
+    async with slot_pool(max_hosts=2, slots_per_host=1, concurrent_starts=1) as (pool, engine):
         begun = []
 
         async def make():
@@ -133,8 +133,8 @@ async def test_who_waits_for_a_host_that_hangs_is_given_another():
         await (await asyncio.wait_for(waiting, 60)).release()
 
 
-async def test_a_start_that_hangs_ends_with_its_time_and_a_typed_error():
-    async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
+async def test_a_start_that_hangs_is_ended_after_start_timeout_with_a_typed_error():
+    async with slot_pool(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
         engine.gate.clear()
         with pytest.raises(HostStartTimeoutError, match=r"a host of pool 'engine' was not started within") as caught:
             await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)
@@ -148,33 +148,33 @@ async def test_a_start_that_hangs_ends_with_its_time_and_a_typed_error():
 
 
 async def made_at_last(engine, gate):
-    """Make a host when the gate is open, and heed no cancellation until then."""
+    """Make a host when the gate is open, and ignore cancellation until then."""
     while not gate.is_set():
         with contextlib.suppress(asyncio.CancelledError):
             await gate.wait()
     return await engine.make()
 
 
-async def test_a_start_that_does_not_even_end_when_cancelled_holds_nothing_and_is_told(monkeypatch):
+async def test_a_cancelled_start_that_does_not_end_holds_no_host_and_is_reported(monkeypatch):
     monkeypatch.setattr("hermes_pool.slot_pool.fleet.REMOVING", 0.1)
-    async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
+    async with slot_pool(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
         gate = asyncio.Event()
         stubborn = functools.partial(made_at_last, engine, gate)
         with pytest.raises(HostStartTimeoutError):
             await asyncio.wait_for(pool.acquire("stubborn", stubborn, 9, request()), 60)
-        # The only place for a host is free again.
+        # It no longer counts towards `max_hosts`.
         pool.options.start_timeout = 600
         await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)).release()
-        with pytest.raises(BackendError, match="goes on although it was cancelled"):
+        with pytest.raises(BackendError, match="its start was cancelled, and has not ended"):
             await asyncio.wait_for(pool.aclose(), 60)
         gate.set()
-        # What comes of it after all is removed.
+        # The host that it makes in the end is removed.
         assert await eventually(lambda: engine.asked == 2 and engine.alive == [])
 
 
 async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
     monkeypatch.setattr("hermes_pool.slot_pool.fleet.REMOVING", 0.1)
-    async with places(max_hosts=1) as (pool, engine):
+    async with slot_pool(max_hosts=1) as (pool, engine):
         gate = asyncio.Event()
         stubborn = functools.partial(made_at_last, engine, gate)
         waiting = asyncio.create_task(pool.acquire("stubborn", stubborn, 9, request()))
@@ -188,13 +188,13 @@ async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
 
 
 class Key:
-    """What hosts of one kind have in common, each time another."""
+    """The key of a kind of hosts; each object is a different key."""
 
 
 @pytest.mark.parametrize("error", [SandboxRefusedError, BackendError])
 async def test_kinds_that_failed_are_forgotten(error):
-    """Each distinct spec that failed was kept for ever."""
-    async with places(max_hosts=2, max_failures=1) as (pool, _engine):
+    """A kind was kept without end for each distinct spec that failed."""
+    async with slot_pool(max_hosts=2, max_failures=1) as (pool, _engine):
 
         async def refuse():
             raise error("no such image")
@@ -211,7 +211,7 @@ async def test_kinds_that_failed_are_forgotten(error):
 
 
 async def test_kinds_that_never_had_a_host_are_forgotten():
-    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+    async with slot_pool(max_hosts=1, slots_per_host=1) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
 
         async def ask():
@@ -228,7 +228,7 @@ async def test_kinds_that_never_had_a_host_are_forgotten():
         assert sum(key() is not None for key in seen) <= 2
 
 
-async def test_a_place_without_an_agent_is_removed():
+async def test_a_host_whose_agent_does_not_start_is_removed():
     async with backend(max_hosts=1, max_failures=1) as made:
         make = made.engine.make
 
@@ -247,7 +247,7 @@ async def test_a_place_without_an_agent_is_removed():
         assert made.engine.alive == []
 
 
-def test_failures_and_slow_starts_halve_the_starts_at_a_time_and_good_ones_bring_them_back():
+def test_failed_and_slow_starts_halve_the_concurrent_starts_and_good_ones_raise_them_again():
     rate = CreationRate(8, load=lambda: 0.0)
     assert rate.allowed == 8
     for _ in range(5):
@@ -263,7 +263,7 @@ def test_failures_and_slow_starts_halve_the_starts_at_a_time_and_good_ones_bring
     assert rate.allowed == 8
 
 
-def test_an_engine_that_is_always_slow_is_not_blamed():
+def test_starts_that_are_always_slow_do_not_lower_the_limit():
     rate = CreationRate(4, load=lambda: 0.0)
     for _ in range(9):
         rate.note_success(60.0)

@@ -1,11 +1,11 @@
-"""Waiting in a queue that moves is no failure; one that stands still is. The clock of the loop is moved by hand."""
+"""Waiters fail in a queue that does not move, and not in one that moves. The tests advance the clock of the loop."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from pool_support import Backend, backend, places, request
+from pool_support import Backend, backend, request, slot_pool
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import BoundedBackend, SandboxSpec
@@ -17,7 +17,7 @@ from hermes_testing.watching import eventually
 
 @pytest.fixture
 async def pass_time(monkeypatch):
-    """Let seconds pass on the loop's clock, and whoever has waited for that go on."""
+    """Advance the loop's clock by seconds, and let the tasks run that waited for that."""
     loop = asyncio.get_running_loop()
     now, passed = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: now() + passed)
@@ -31,9 +31,9 @@ async def pass_time(monkeypatch):
     return move
 
 
-async def test_whoever_waits_longer_than_the_time_in_a_queue_that_moves_gets_his_slot(pass_time):
-    """All of them were told after a minute that there was no slot, and their rollouts were dropped."""
-    async with places(max_hosts=1, slots_per_host=1, acquire_timeout=600, idle_timeout=10**6) as (pool, engine):
+async def test_a_waiter_gets_its_slot_after_more_than_acquire_timeout_in_a_queue_that_moves(pass_time):
+    """All waiters got an error after a minute, and their rollouts were dropped."""
+    async with slot_pool(max_hosts=1, slots_per_host=1, acquire_timeout=600, idle_timeout=10**6) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(4)]
         assert await eventually(lambda: pool.waiting == 4)
@@ -44,8 +44,8 @@ async def test_whoever_waits_longer_than_the_time_in_a_queue_that_moves_gets_his
         await seat.release()
 
 
-async def test_whoever_waits_for_another_kind_lives_on_what_moves_anywhere(pass_time):
-    async with places(max_hosts=1, slots_per_host=2, acquire_timeout=600, idle_timeout=10**6) as (pool, engine):
+async def test_slots_of_any_kind_that_are_given_back_keep_a_waiter_in_the_queue(pass_time):
+    async with slot_pool(max_hosts=1, slots_per_host=2, acquire_timeout=600, idle_timeout=10**6) as (pool, engine):
         seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
         other = asyncio.create_task(pool.acquire("other", engine.make, 9, request()))
         assert await eventually(lambda: pool.waiting == 1)
@@ -55,8 +55,8 @@ async def test_whoever_waits_for_another_kind_lives_on_what_moves_anywhere(pass_
         await (await asyncio.wait_for(other, 60)).release()
 
 
-async def test_a_queue_that_stands_still_fails_with_the_numbers(pass_time):
-    async with places(max_hosts=1, slots_per_host=2, acquire_timeout=600) as (pool, engine):
+async def test_waiting_in_a_queue_that_does_not_move_fails_with_the_statistics(pass_time):
+    async with slot_pool(max_hosts=1, slots_per_host=2, acquire_timeout=600) as (pool, engine):
         seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
         waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(2)]
         assert await eventually(lambda: pool.waiting == 2)
@@ -74,9 +74,9 @@ async def test_a_queue_that_stands_still_fails_with_the_numbers(pass_time):
             await seat.release()
 
 
-async def test_the_start_of_a_host_may_take_longer_than_anybody_waits_for_a_slot(pass_time):
-    """A slow pull of an image ended the run after 30 seconds, though 120 were allowed for it."""
-    async with places(max_hosts=1, acquire_timeout=30, start_timeout=120) as (pool, engine):
+async def test_the_start_of_a_host_may_take_longer_than_acquire_timeout(pass_time):
+    """A slow pull of an image ended the run after 30 seconds, although 120 were allowed for it."""
+    async with slot_pool(max_hosts=1, acquire_timeout=30, start_timeout=120) as (pool, engine):
         engine.gate.clear()
         task = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
@@ -87,8 +87,8 @@ async def test_the_start_of_a_host_may_take_longer_than_anybody_waits_for_a_slot
 
 
 async def test_slow_starts_of_two_kinds_do_not_end_one_another(pass_time):
-    """After half of the time that one waits for a slot, each counted as late, and was ended for the other's sake."""
-    async with places(max_hosts=2, acquire_timeout=30, start_timeout=120, slots_per_host=1) as (pool, engine):
+    """After half of `acquire_timeout` each counted as late, and was ended to make room for the other."""
+    async with slot_pool(max_hosts=2, acquire_timeout=30, start_timeout=120, slots_per_host=1) as (pool, engine):
         engine.gate.clear()
         tasks = [asyncio.create_task(pool.acquire(key, engine.make, 9, request())) for key in ("one", "two")]
         tasks.append(asyncio.create_task(pool.acquire("three", engine.make, 9, request())))
@@ -103,9 +103,9 @@ async def test_slow_starts_of_two_kinds_do_not_end_one_another(pass_time):
             await (await asyncio.wait_for(task, 60)).release()
 
 
-async def test_a_start_that_takes_too_long_is_told_in_the_words_of_the_backend(pass_time):
+async def test_the_error_of_a_start_that_takes_too_long_names_the_backend_s_options(pass_time):
     names = OptionNames(acquire_timeout="acquire_timeout_s", start_timeout="patience")
-    async with places(max_hosts=1, acquire_timeout=30, start_timeout=120, names=names) as (pool, engine):
+    async with slot_pool(max_hosts=1, acquire_timeout=30, start_timeout=120, names=names) as (pool, engine):
         engine.gate.clear()
         task = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
@@ -113,7 +113,7 @@ async def test_a_start_that_takes_too_long_is_told_in_the_words_of_the_backend(p
         with pytest.raises(SlotUnavailableError, match="was not started within 12") as told:
             await asyncio.wait_for(task, 60)
         assert (
-            told.value.hint == "look at why its engine does not answer, or where hosts take that long, raise patience"
+            told.value.hint == "find out why its engine does not answer, or if its hosts take that long, raise patience"
         )
 
 
@@ -126,7 +126,10 @@ async def test_a_start_that_takes_too_long_is_told_in_the_words_of_the_backend(p
     ],
 )
 async def test_a_hint_names_what_the_backends_user_can_set(pass_time, names, hint):
-    async with places(max_hosts=1, slots_per_host=1, acquire_timeout=30, names=OptionNames(**names)) as (pool, engine):
+    async with slot_pool(max_hosts=1, slots_per_host=1, acquire_timeout=30, names=OptionNames(**names)) as (
+        pool,
+        engine,
+    ):
         seat = await pool.acquire("key", engine.make, 9, request())
         task = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         assert await eventually(lambda: pool.waiting == 1)
@@ -161,7 +164,7 @@ async def pool_of(root):
         await one.aclose()
 
 
-async def test_the_queue_over_several_members_moves_as_well(pool_of, pass_time):
+async def test_a_queue_moves_when_slots_of_any_member_are_given_back(pool_of, pass_time):
     backend = pool_of(1, 1, max_hosts=1, acquire_timeout=600)
     held = [await backend.open(SandboxSpec()) for _ in range(2)]
     waiting = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(3)]
@@ -179,15 +182,15 @@ async def test_the_queue_over_several_members_moves_as_well(pool_of, pass_time):
         await sandbox.aclose()
 
 
-async def test_whoever_has_waited_for_a_slot_may_wait_for_the_start_of_a_host_besides(pool_of, pass_time):
-    """Who had waited nearly all of the time had a moment for a host to start."""
+async def test_the_start_of_a_host_does_not_count_towards_the_acquire_timeout_of_its_waiter(pool_of, pass_time):
+    """A waiter that had waited nearly `acquire_timeout` for a slot left almost no time for the start of a host."""
     backend = pool_of(1, max_hosts=1, acquire_timeout=600, start_timeout=600)
     engine = backend.members[0].backend.engine
     first = await backend.open(SandboxSpec())
     waiting = asyncio.create_task(backend.open(SandboxSpec()))
     assert await eventually(lambda: backend.stats().waiting == 1)
     await pass_time(550)
-    # Its host ends with it: the next one waits for another.
+    # Its host ends with it, so the waiter needs another one.
     backend.members[0].fleet.hosts[0].retire()
     engine.gate.clear()
     await first.aclose()
@@ -198,7 +201,7 @@ async def test_whoever_has_waited_for_a_slot_may_wait_for_the_start_of_a_host_be
     await (await asyncio.wait_for(waiting, 60)).aclose()
 
 
-async def test_a_backend_with_places_of_its_own_says_how_many_it_has_when_it_has_been_tried():
+async def test_a_backend_with_a_slot_pool_has_a_capacity_after_its_first_sandbox():
     async with backend(limit=3, max_hosts=2, slots_per_host=16) as made:
         assert isinstance(made, BoundedBackend)
         assert made.capacity(SandboxSpec()) is None
@@ -206,7 +209,7 @@ async def test_a_backend_with_places_of_its_own_says_how_many_it_has_when_it_has
         assert made.capacity(SandboxSpec()) == 6
 
 
-async def test_a_pool_has_the_places_of_its_members_and_of_those_not_reached_what_the_options_allow(pool_of):
+async def test_a_pool_counts_what_the_options_allow_for_members_whose_capacity_is_unknown(pool_of):
     backend = pool_of(3, 1000, max_hosts=2, slots_per_host=5)
     assert isinstance(backend, BoundedBackend)
     assert backend.capacity(SandboxSpec()) == 20

@@ -1,4 +1,4 @@
-"""What holds of the queue whatever happens: random arrivals, releases, cancellations, failing and lost hosts."""
+"""Properties of the queue under random arrivals, releases, cancellations, failing and lost hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMITS = {"one image": 3, "another": 2}
 
 
 class Client:
-    """An agent that answers, as long as it is not lost."""
+    """An agent that answers until it is lost."""
 
     lost = None
 
@@ -30,7 +30,7 @@ class Client:
 
 
 class Host(SandboxHost):
-    """A place that costs nothing, and is not well when the test says so."""
+    """A host without processes, which is unhealthy while the test says so."""
 
     complaint = None
 
@@ -54,7 +54,7 @@ class Host(SandboxHost):
 
 
 class Request:
-    """What somebody asks of an agent: nothing."""
+    """A request for a slot that requires nothing of the agent."""
 
     def __init__(self, rollout_id):
         self.spec = SandboxSpec(rollout_id=rollout_id)
@@ -64,7 +64,7 @@ class Request:
 
 
 class World:
-    """Several backends that fail by chance, those who want slots of them, and what is known of those who wait."""
+    """Several backends that fail at random, the callers that want slots of them, and a record of the waiters."""
 
     def __init__(self, seed, *, is_failing):
         self.chance = random.Random(seed)
@@ -97,7 +97,7 @@ class World:
         return self.queue.fleets[member], SlotOffer(key, make_host, LIMITS[key])
 
     async def use(self, turn, key, members, rollout_id, *, again):
-        """Wait for a slot of some members, of which some are late to offer one; have it for a while."""
+        """Wait for a slot of some members, some of which make their offers late, and hold it for a while."""
         waiter = self.queue.enter(Request(rollout_id))
         late = [member for member in members[1:] if self.chance.random() < 0.2]
         at_once = [member for member in members if member not in late]
@@ -129,7 +129,7 @@ class World:
         self.queue.offer(waiter, dict([self.offer(member, key)]))
 
     def require_first(self, turn, key, member):
-        """Nobody who came before him could have had it."""
+        """Require that no earlier waiter could have got the slot."""
         older = [
             other for other, (wants, may) in self.waiting.items() if other < turn and wants == key and member in may
         ]
@@ -154,7 +154,7 @@ class World:
             self.refused.append(error)
 
     async def harm(self):
-        """Lose hosts, make them unwell, and take a whole member down for a while."""
+        """Lose hosts, make others unhealthy, and take a whole member down for a while."""
         while True:
             await asyncio.sleep(self.chance.uniform(1, 10))
             for host in self.hosts:
@@ -172,16 +172,16 @@ class World:
         for fleet in self.queue.fleets:
             assert len(fleet.hosts) <= self.queue.options.max_hosts
             for host in fleet.hosts:
-                # What is above is the second slot of somebody.
+                # Slots above the limit are second slots of trajectories.
                 rollouts = [seat.rollout_id for seat in host.seats.values() if seat.rollout_id is not None]
                 assert len(host.seats) <= 2 * host.limit
                 assert rollouts or len(host.seats) <= host.limit
             for kind in fleet.kinds.values():
-                # Nobody waits while a slot is free that he could have.
+                # No waiter waits while a slot is free that could serve it.
                 assert kind.first is None or kind.best(further=kind.first.has_slot) is None
 
 
-async def run_seed(seed, *, is_failing):
+async def run_world(seed, *, is_failing):
     world = World(seed, is_failing=is_failing)
     others = [asyncio.create_task(world.watch())]
     if is_failing:
@@ -202,6 +202,6 @@ async def run_seed(seed, *, is_failing):
 
 
 @pytest.mark.parametrize("is_failing", [False, True], ids=["all is well", "much fails"])
-def test_whatever_happens_nobody_is_passed_over_or_forgotten_and_no_bound_is_exceeded(is_failing):
+def test_in_any_order_of_events_no_waiter_is_passed_over_or_forgotten_and_no_bound_is_exceeded(is_failing):
     for seed in range(15):
-        run_in_virtual_time(run_seed(seed, is_failing=is_failing))
+        run_in_virtual_time(run_world(seed, is_failing=is_failing))

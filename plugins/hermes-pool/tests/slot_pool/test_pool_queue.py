@@ -1,11 +1,11 @@
-"""Who gets a slot, in what order, and what those are told who get none."""
+"""The order in which waiters get slots, and the errors of those that get none."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from pool_support import backend, places, request
+from pool_support import backend, request, slot_pool
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -15,7 +15,7 @@ from hermes_testing.watching import eventually
 
 
 async def run_rollout(made, number, **fields):
-    """A rollout: some commands with time between them in which the slot is held."""
+    """Run a rollout: some commands, with pauses in which the slot is held."""
     async with await made.open(SandboxSpec(**fields)) as sandbox:
         await sandbox.write_file("mine", str(number))
         await asyncio.sleep(0)
@@ -23,7 +23,7 @@ async def run_rollout(made, number, **fields):
 
 
 async def test_four_trajectories_finish_on_two_slots():
-    """Predecessor 2.3 #1: none did, since those that wait kept the others from being served."""
+    """hermes-agent's defect 2.3 #1: none finished, because waiters kept the others from being served."""
     async with backend(max_hosts=1, slots_per_host=2) as made:
         answers = await asyncio.wait_for(asyncio.gather(*(run_rollout(made, n) for n in range(4))), 60)
     assert answers == ["0", "1", "2", "3"]
@@ -31,7 +31,7 @@ async def test_four_trajectories_finish_on_two_slots():
 
 @pytest.mark.slow
 async def test_sixty_four_trajectories_finish_on_two_hosts_and_no_slot_is_idle_while_one_waits():
-    """Predecessor 2.3 #1 and #2, at the size of the issue."""
+    """hermes-agent's defects 2.3 #1 and #2, with as many trajectories as in the issue."""
     async with backend(max_hosts=2, slots_per_host=8) as made:
         idle = []
 
@@ -50,8 +50,8 @@ async def test_sixty_four_trajectories_finish_on_two_hosts_and_no_slot_is_idle_w
         assert not any(idle)
 
 
-async def test_slots_are_given_in_the_order_of_asking():
-    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+async def test_slots_are_given_out_in_the_order_of_the_requests():
+    async with slot_pool(max_hosts=1, slots_per_host=1) as (pool, engine):
         order = []
 
         async def use(number):
@@ -68,9 +68,9 @@ async def test_slots_are_given_in_the_order_of_asking():
     assert order == list(range(20))
 
 
-async def test_whoever_waits_too_long_is_told_the_numbers_and_what_to_do():
-    """Predecessor 2.3 #5: `acquire` never raised although it was to."""
-    async with places(max_hosts=1, slots_per_host=2) as (pool, engine):
+async def test_an_acquire_timeout_has_the_statistics_and_a_hint():
+    """hermes-agent's defect 2.3 #5: `acquire` never raised its documented error."""
+    async with slot_pool(max_hosts=1, slots_per_host=2) as (pool, engine):
         seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
         pool.options.acquire_timeout = 0.2
         with pytest.raises(SlotUnavailableError) as caught:
@@ -90,7 +90,7 @@ async def test_whoever_waits_too_long_is_told_the_numbers_and_what_to_do():
 
 
 async def test_the_queue_is_bounded():
-    async with places(max_hosts=1, slots_per_host=1, max_waiting=2) as (pool, engine):
+    async with slot_pool(max_hosts=1, slots_per_host=1, max_waiting=2) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(2)]
         await asyncio.sleep(0)
@@ -101,16 +101,16 @@ async def test_the_queue_is_bounded():
             await (await task).release()
 
 
-async def test_whoever_is_cancelled_keeps_neither_a_slot_nor_a_place_in_the_queue():
-    """Predecessor 2.3 #3: a call of a released trajectory acquired again, and nobody released it."""
-    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+async def test_a_cancelled_waiter_keeps_neither_a_slot_nor_a_queue_position():
+    """hermes-agent's defect 2.3 #3: a call of a released trajectory acquired a slot that was never released."""
+    async with slot_pool(max_hosts=1, slots_per_host=1) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.wait((waiting[0],))
         assert pool.stats().waiting == 2
-        # At the same moment: the slot is his already, and he does not know of it yet.
+        # Cancelled after the slot was granted, and before the waiter ran again.
         await seat.release()
         waiting[1].cancel()
         await asyncio.wait((waiting[1],))
@@ -135,8 +135,8 @@ async def test_opening_sandboxes_can_be_cancelled_at_any_step():
         assert await run_rollout(made, 7) == "7"
 
 
-async def test_those_who_wait_do_not_keep_a_user_from_being_renewed():
-    """Hold and wait in the small: more wait than sandboxes may be starting at a time."""
+async def test_waiters_do_not_keep_an_open_sandbox_from_being_renewed():
+    """With more waiters than sandboxes may be starting at a time, renewal waited for a start slot."""
     async with backend(max_hosts=1, slots_per_host=1) as made:
         sandbox = await made.open(SandboxSpec())
         waiting = [asyncio.create_task(run_rollout(made, n)) for n in range(made.concurrent_starts + 4)]
@@ -147,7 +147,7 @@ async def test_those_who_wait_do_not_keep_a_user_from_being_renewed():
 
 
 async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
-    """Or all would hold one and wait for another, as verifiers with a sandbox of their own make it."""
+    """Otherwise all trajectories could hold one and wait for another, as with verifiers that use a separate sandbox."""
     async with backend(max_hosts=1, slots_per_host=2) as made:
 
         async def verified(number):
@@ -161,8 +161,8 @@ async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
         assert made.pool.stats().used == 0
 
 
-async def test_a_backend_that_allows_fewer_slots_is_obeyed():
-    async with places(max_hosts=1, slots_per_host=5) as (pool, engine):
+async def test_the_backend_s_number_of_slots_applies_if_it_is_lower():
+    async with slot_pool(max_hosts=1, slots_per_host=5) as (pool, engine):
         seats = [await pool.acquire("key", engine.make, 2, request()) for _ in range(2)]
         pool.options.acquire_timeout = 0.1
         with pytest.raises(SlotUnavailableError):
@@ -172,7 +172,7 @@ async def test_a_backend_that_allows_fewer_slots_is_obeyed():
 
 
 async def test_releasing_twice_gives_back_once():
-    async with places(max_hosts=1, slots_per_host=2) as (pool, engine):
+    async with slot_pool(max_hosts=1, slots_per_host=2) as (pool, engine):
         one, other = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
         await one.release()
         await one.release()
@@ -180,9 +180,9 @@ async def test_releasing_twice_gives_back_once():
         await other.release()
 
 
-async def test_closing_the_pool_refuses_those_who_wait():
-    """Predecessor 2.3 #4: `close` hung."""
-    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+async def test_closing_the_pool_refuses_its_waiters():
+    """hermes-agent's defect 2.3 #4: `close` hung."""
+    async with slot_pool(max_hosts=1, slots_per_host=1) as (pool, engine):
         await pool.acquire("key", engine.make, 9, request())
         waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         await asyncio.sleep(0)
@@ -193,7 +193,7 @@ async def test_closing_the_pool_refuses_those_who_wait():
 
 
 async def test_closing_the_pool_ends_starts_in_progress():
-    async with places(max_hosts=2, slots_per_host=1) as (pool, engine):
+    async with slot_pool(max_hosts=2, slots_per_host=1) as (pool, engine):
         engine.gate.clear()
         waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         assert await eventually(lambda: engine.starting == 1)
@@ -203,8 +203,8 @@ async def test_closing_the_pool_ends_starts_in_progress():
         assert engine.starting == 0
 
 
-async def test_closing_a_backend_refuses_those_who_wait_before_it_closes_what_is_open(monkeypatch):
-    """They were let in by what closing gave back, and opened a sandbox in a backend that was closed."""
+async def test_closing_a_backend_refuses_its_waiters_before_it_closes_its_sandboxes(monkeypatch):
+    """They got the slots that closing gave back, and opened sandboxes in a closed backend."""
     async with backend(max_hosts=1, slots_per_host=1) as made:
         await made.open(SandboxSpec())
         waiting = asyncio.create_task(made.open(SandboxSpec()))

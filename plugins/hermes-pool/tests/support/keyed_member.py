@@ -17,7 +17,7 @@ class KeyedOptions(BaseModel):
 
 
 class Keyed(LocalBackend):
-    """The local one, by its options another."""
+    """The local backend with these options."""
 
     Options = KeyedOptions
 

@@ -1,4 +1,4 @@
-"""A backend of small hosts, each a process of this machine with a real agent, and a pool over it."""
+"""A backend with small hosts, each a process of this machine with a real agent, and a pool over it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes_sandbox.local import AgentProcess
 
 
 class Engine:
-    """What makes hosts: records what it made, and fails, waits or complains as a test says."""
+    """Makes hosts and records them; fails or waits as a test says."""
 
     def __init__(self):
         self.hosts = []
@@ -87,7 +87,7 @@ class Host(SandboxHost):
 
 
 class Backend(AgentBackend):
-    """Slots of such hosts; sandboxes of different images are in different hosts."""
+    """Opens sandboxes in slots of such hosts; sandboxes with different images get different hosts."""
 
     declaration = BackendSpec(name="engine", summary="Shared folders.", target="nowhere:Backend", images=True)
 
@@ -135,7 +135,7 @@ async def backend(*, limit=1000, **options):
 
 
 def request(rollout_id=None):
-    """Return what a sandbox would ask of its agent."""
+    """Return a request for a slot."""
     spec = SandboxSpec(rollout_id=rollout_id)
     sandbox_id = uuid.uuid4().hex[:16]
     return SlotRequest(
@@ -144,8 +144,8 @@ def request(rollout_id=None):
 
 
 @asynccontextmanager
-async def places(*, names=None, **options):
-    """A pool alone, and the engine that makes its hosts."""
+async def slot_pool(*, names=None, **options):
+    """A pool without a backend, and the engine that makes its hosts."""
     engine, made = Engine(), pool(options, names=names)
     try:
         yield made, engine

@@ -1,1 +1,1 @@
-"""The backend `pool`: other backends as its members, and who opens the next sandbox on which of them."""
+"""The backend `pool`: its members, which are other backends, and the choice of a member for each sandbox."""

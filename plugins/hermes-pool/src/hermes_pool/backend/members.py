@@ -1,4 +1,4 @@
-"""The backends of a pool."""
+"""The members of a pool, and the check of a backend that is to be one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.sandbox import TerminalBackend
 from hermes_core.discovery import contract_violations
-from hermes_pool.refusals import named
+from hermes_pool.refusals import with_member_name
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_sandbox.backends import PoolableBackend
 
 Build = Callable[[str, str, Mapping[str, Any]], Any]
-"""Makes a component, of a kind, by its name and options."""
+"""Creates a component from its kind, name and options."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +24,8 @@ class Member:
     """One backend of a pool.
 
     Attributes:
-        name: The backend's, as the config has it.
-        backend: What serves the sandboxes.
+        name: The name of the backend, as in the config.
+        backend: The backend that serves the sandboxes.
         fleet: Its hosts.
     """
 
@@ -35,29 +35,29 @@ class Member:
 
     @property
     def label(self) -> str:
-        """Its name, with its place in the config's list."""
+        """The name of the backend with its number in the config's list, from 1, such as `ssh#2`."""
         return self.fleet.name
 
     @property
     def capacity(self) -> int:
-        """How many sandboxes it has room for; before its backend was asked, by what the options allow."""
+        """The number of sandboxes that it can serve at a time; before its first offer, what the options allow."""
         known, options = self.fleet.capacity, self.fleet.options
         return options.max_hosts * options.slots_per_host if known is None else known
 
 
 @contextlib.contextmanager
 def name_member(label: str) -> Iterator[None]:
-    """Put a member's name before the message of an error that no retry would help."""
+    """Put a member's name before the message of an error raised in the block, if a retry would not help."""
     try:
         yield
     except HermesError as error:
         if error.retryable:
             raise
-        raise named(error, label) from error
+        raise with_member_name(error, label) from error
 
 
 def build_member(build: Build, name: str, options: Mapping[str, Any]) -> PoolableBackend:
-    """Return a backend that can be a member.
+    """Create the backend of a member, and check that a pool can use it.
 
     Raises:
         ConfigError: It lacks something that a pool needs.
@@ -74,7 +74,7 @@ def build_member(build: Build, name: str, options: Mapping[str, Any]) -> Poolabl
             f"backend {name!r} cannot be a member of a pool: {'; '.join(lacking)}",
             hint="name a backend that implements hermes_sandbox.backends.PoolableBackend, as every AgentBackend does",
         )
-    return backend  # type: ignore[no-any-return]  # what it lacks has just been looked for
+    return backend  # type: ignore[no-any-return]  # checked above
 
 
 def _attribute_problems(backend: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the members of a pool offer to one sandbox, while it waits for its slot."""
+"""The offers that the members of a pool make to one sandbox while it waits for its slot."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Final
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool.backend.members import Member, name_member
-from hermes_pool.refusals import all_failed
+from hermes_pool.refusals import no_member_error
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_pool.slot_pool.host_kinds import Waiter
 from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_sandbox.backends import SandboxHost, SlotOffer
 
 _TOGETHER: Final = 0.25
-"""Seconds in which offers are waited for before the roomiest of them is chosen; later ones come one by one."""
+"""Seconds to wait for offers before the one with the most room is chosen; later offers are handed in one by one."""
 _PAUSE: Final = 0.25
-"""Seconds until a member that has failed is asked again, at least: `quarantine` may be 0."""
+"""Minimum seconds until a member that has failed is asked again: `quarantine` may be 0."""
 
 
 class Offering:
-    """Asks all members what serves a sandbox, and tells the queue.
+    """Asks all members for a host that can serve one sandbox, and hands their offers to the queue.
 
     Args:
-        queue: Of the pool.
-        members: All of the pool.
-        waiter: Who is offered something.
-        spec: What the sandbox is to be.
-        sandbox_id: Its id.
-        failures: What members have raised, by their labels, that are not asked any more.
+        queue: The queue of the pool.
+        members: All members of the pool.
+        waiter: The waiter that gets the offers.
+        spec: The requirements of the sandbox.
+        sandbox_id: The id of the sandbox.
+        failures: The errors of the members that are not asked any more, by their labels.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class Offering:
         self._id = sandbox_id
         self._offers: dict[Fleet, SlotOffer] = {}
         self._is_open = False
-        """Whether an offer is handed in as soon as it is made."""
+        """Whether offers are handed in as soon as they are made."""
         self._unanswered = set(self._members)
-        """Who has neither made an offer nor failed yet."""
+        """The members that have neither made an offer nor failed yet."""
         self._failures = dict(failures)
-        """What each member last raised, of those that have made no offer."""
+        """The last error of each member that has made no offer."""
         self._none_is_able = asyncio.Event()
-        """Set once every member has been set apart: then those that were passed over are asked too."""
+        """Set once every member is set apart: then those that were passed over are asked too."""
 
     async def run(self) -> None:
-        """Hand in offers until there are no more to come; refuse who waits, when none can be made."""
+        """Hand in offers until every member has made one; refuse the waiter if none can be made."""
         loop, queue = asyncio.get_running_loop(), self._queue
         now = loop.time()
         self._waiter.is_expecting = True
-        # One that never answers must not keep alive the hope of who waits for hosts that fail elsewhere.
+        # A member that never answers must not keep a waiter waiting for hosts that fail on the other members.
         timer = loop.call_later(queue.options.start_timeout, queue.end_offers, self._waiter)
         asking = {member: asyncio.create_task(self._ask(member)) for member in self._members}
         able = [task for member, task in asking.items() if not self._is_passed_over(member, now)]
@@ -73,7 +73,7 @@ class Offering:
             self._is_open = True
             self._hand_in()
             await asyncio.gather(*asking.values())
-        except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, who waits is told
+        except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, the waiter gets an error
             queue.refuse(self._waiter, error)
         finally:
             timer.cancel()
@@ -81,7 +81,7 @@ class Offering:
                 task.cancel()
 
     async def _ask(self, member: Member) -> None:
-        """Let a member make its offer; one that fails is asked again when it is no longer set apart."""
+        """Get the offer of a member; if it fails, ask again when it is no longer set apart."""
         loop, fleet = asyncio.get_running_loop(), member.fleet
         if self._is_passed_over(member, loop.time()):
             await self._wait_out(member)
@@ -95,10 +95,10 @@ class Offering:
         self._note_answer(member)
 
     async def _create(self, member: Member) -> SandboxHost | None:
-        """Return what the member makes for the sandbox; None if it fails now, and need not fail later.
+        """Return the host that the member creates for the sandbox; None if that failed and may be tried again.
 
         Raises:
-            BackendError: It will always fail, or every member has failed and nobody else can serve who waits.
+            BackendError: A retry would not help, or every member has failed and the waiter has no offer.
         """
         try:
             with name_member(member.label):
@@ -106,14 +106,14 @@ class Offering:
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            failure = BackendError(f"backend {member.name!r} has cancelled its own `create`")
+            failure = BackendError(f"`create` of backend {member.name!r} raised CancelledError without being cancelled")
             failure.__cause__ = error
         except BackendError as error:
             if not error.retryable:
                 raise
             failure = error
         else:
-            if host is None:  # a stranger's, which has forgotten to return it
+            if host is None:  # a third-party backend without a return statement
                 raise SandboxRefusedError(
                     f"expected a host from `create` of backend {member.name!r}, got None",
                     hint="return a SharedHost from it",
@@ -126,7 +126,7 @@ class Offering:
         member.fleet.set_apart(error)
         self._failures[member.label] = error
         if self._waiter.line is None and all(other.label in self._failures for other in self._members):
-            raise all_failed(self._failures) from error
+            raise no_member_error(self._failures) from error
         now = asyncio.get_running_loop().time()
         if all(other.fleet.is_apart(now) for other in self._members):
             self._none_is_able.set()
@@ -137,7 +137,7 @@ class Offering:
             self._queue.end_offers(self._waiter)
 
     async def _wait_out(self, member: Member) -> None:
-        """Wait until a member is no longer set apart, or all others are too."""
+        """Wait until a member is no longer set apart, or every member is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(member.fleet.apart_until):
                 await self._none_is_able.wait()
@@ -149,8 +149,8 @@ class Offering:
         offer = host.offer
         if offer is None:
             raise SandboxRefusedError(
-                f"expected a host with an offer from backend {member.name!r}, got a place for one sandbox alone",
-                hint="return a SharedHost from its `create` wherever `shares` says yes",
+                f"expected a host with an offer from `create` of backend {member.name!r}, got one for a single sandbox",
+                hint="return a SharedHost from it wherever `shares` is true",
             )
 
         async def make_host() -> SandboxHost:

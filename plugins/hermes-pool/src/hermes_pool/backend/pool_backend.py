@@ -1,4 +1,4 @@
-"""Backend `pool`: one run on several machines or engines, which are other backends."""
+"""Backend `pool`: opens the sandboxes of one run on several other backends, its members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_pool.backend.members import Build, Member, build_member, name_member
 from hermes_pool.backend.offering import Offering
 from hermes_pool.backend.options import PoolBackendOptions
 from hermes_pool.plugin import POOL
-from hermes_pool.refusals import all_failed, not_ready
+from hermes_pool.refusals import member_not_ready_error, no_member_error
 from hermes_pool.slot_pool.host_kinds import Rank, Waiter
 from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
@@ -38,10 +38,10 @@ _NOT_ENFORCED: Final = "leave it out, or choose members that enforce it"
 
 
 class PoolBackend(AgentBackend):
-    """Sandboxes that are slots of other backends' places, each on the member that has most room.
+    """Opens each sandbox in a slot of a host of the member with the most room.
 
-    Everything but the choice is the members': what they refuse is refused, and a sandbox's lease is one of the member's
-    own, so that collecting what was left needs no pool.
+    Everything else is left to the members: what one of them refuses is refused, and the lease of a sandbox names its
+    member, so that `sandboxes gc` needs no pool.
     """
 
     declaration: ClassVar[BackendSpec] = POOL
@@ -64,29 +64,29 @@ class PoolBackend(AgentBackend):
         self.patience = max((backend.patience for backend in backends), default=self.patience)
         self.lease_with(self.leases)
         self._placements: dict[str, _Placement] = {}
-        """Of sandboxes that are being made."""
+        """The placements of the sandboxes that are being made, by their ids."""
 
     def stats(self) -> PoolStats:
-        """Return the numbers of all members together."""
+        """Return the current statistics of all members together."""
         return self._queue.stats()
 
     def lease_with(self, store: LeaseStore) -> None:
-        """Write leases there from now on, also those of the members."""
+        """Write leases to `store` from now on, also those of the members."""
         super().lease_with(store)
         for member in self.members:
             member.backend.lease_with(store)
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Slots are all that there is."""
+        """Tell whether all members share hosts at this level; a pool opens sandboxes in no other way."""
         return all(member.backend.shares(spec) for member in self.members)
 
     def capacity(self, spec: SandboxSpec) -> int | None:
-        """Return what the members come to, those that cannot be reached now with what the options allow."""
+        """Return the number of slots of all members; for one without an offer so far, what the options allow."""
         del spec
         return sum(member.capacity for member in self.members)
 
     def with_level(self, spec: SandboxSpec) -> SandboxSpec:
-        """Return the spec with the weakest level that all members share at, where it leaves that to the backend."""
+        """Return the spec with the weakest level at which all members share hosts, if it has no level."""
         if spec.isolation is not None:
             return spec
         levels = self._shared_levels(spec)
@@ -99,7 +99,7 @@ class PoolBackend(AgentBackend):
         return [level for level in levels if self.shares(dataclasses.replace(spec, isolation=level))]
 
     def refuse(self, spec: SandboxSpec) -> None:
-        """Refuse what a member refuses, or gives to one sandbox alone."""
+        """Refuse what a member refuses, and levels at which a member does not share hosts."""
         if not self.members:
             raise SandboxRefusedError(
                 "the pool has no backend", hint='backend_options: {"backends": [{"backend": NAME, "options": {…}}]}'
@@ -124,7 +124,7 @@ class PoolBackend(AgentBackend):
             )
 
     def _refuse_as_member(self, backend: PoolableBackend, spec: SandboxSpec) -> None:
-        """Refuse what a member refuses, without advice for levels such as bwrap, at which it does not share hosts."""
+        """Refuse what a member refuses; replace a hint that names a level, such as bwrap, by one that fits the pool."""
         try:
             backend.refuse(spec)
         except SandboxRefusedError as error:
@@ -135,11 +135,11 @@ class PoolBackend(AgentBackend):
             raise SandboxRefusedError(error.message, hint=hint) from error
 
     async def probe(self, spec: SandboxSpec) -> None:
-        """Let every member try; one that cannot be reached is set apart, if another can.
+        """Check every member, and set those apart that fail.
 
         Raises:
-            SandboxRefusedError: A member cannot give it.
-            BackendError: No member can be reached.
+            SandboxRefusedError: A member cannot serve such a sandbox.
+            BackendError: All members have failed.
         """
         checks = (member.backend.check(spec) for member in self.members)
         found = await asyncio.gather(*checks, return_exceptions=True)
@@ -151,10 +151,10 @@ class PoolBackend(AgentBackend):
         for member, error in failed:
             member.fleet.set_apart(cast("BackendError", error))
         if len(failed) == len(self.members):
-            raise all_failed({member.label: error for member, error in failed})
+            raise no_member_error({member.label: error for member, error in failed})
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
-        """Wait for a slot of a member, and make the sandbox in it; if it cannot be opened, its host is retired."""
+        """Wait for a slot of a member, and make the sandbox in it; retire the host if the slot cannot be opened."""
         placement = self._placements[sandbox_id] = await self._place(spec, sandbox_id)
         try:
             return await super().make_sandbox(placement.spec, sandbox_id)
@@ -166,7 +166,7 @@ class PoolBackend(AgentBackend):
             del self._placements[sandbox_id]
 
     async def _place(self, spec: SandboxSpec, sandbox_id: str) -> _Placement:
-        """Take a slot of a member that gets ready; one that does not is passed over, and the place in line is kept."""
+        """Take a slot and prepare its member; if that fails, take one of the others, from the same queue position."""
         failures: dict[str, BackendError] = {}
         rank = None
         while len(failures) < len(self.members):
@@ -181,7 +181,7 @@ class PoolBackend(AgentBackend):
                     raise
                 member.fleet.set_apart(error)
                 failures[member.label] = error
-        raise all_failed(failures)
+        raise no_member_error(failures)
 
     async def _take(
         self, spec: SandboxSpec, sandbox_id: str, failures: Mapping[str, BackendError], rank: Rank | None
@@ -195,7 +195,7 @@ class PoolBackend(AgentBackend):
             offering.cancel()
 
     async def _prepare(self, member: Member, seat: SlotReservation, spec: SandboxSpec) -> _Placement:
-        """Let the member provide what a sandbox needs besides its host, as an allocation that may have ended since."""
+        """Let the member provide what a sandbox needs besides its host, such as an allocation after one has ended."""
         seconds = self.options.start_timeout
         limit = asyncio.timeout(seconds)
         try:
@@ -204,16 +204,16 @@ class PoolBackend(AgentBackend):
         except BaseException as error:
             await seat.release()
             if isinstance(error, TimeoutError) and limit.expired():
-                raise not_ready(member.label, seconds) from error
+                raise member_not_ready_error(member.label, seconds) from error
             raise
 
     def lease_terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
-        """Return the member's terms, with its name: `sandboxes gc` needs no pool to collect it."""
+        """Return the member's terms with the member's name, by which `sandboxes gc` needs no pool."""
         member = self._placements[sandbox_id].member
         return dataclasses.replace(member.backend.lease_terms(spec, sandbox_id), backend=member.name)
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Let the member serve it, in its slot."""
+        """Return the member's host for the sandbox, in the slot that it got."""
         placement = self._placements[sandbox_id]
         with name_member(placement.member.label):
             host = await placement.member.backend.create(spec, sandbox_id)
@@ -222,22 +222,22 @@ class PoolBackend(AgentBackend):
         return host
 
     def process_limit(self, spec: SandboxSpec, sandbox_id: str) -> int:
-        """Return the task's number, or the member's; as long as it has none, the pool's."""
+        """Return the limit of the task, or that of the member; before a member is chosen, that of the pool."""
         if sandbox_id not in self._placements:
             return super().process_limit(spec, sandbox_id)
         member = self._placements[sandbox_id].member
         return member.backend.process_limit(spec, sandbox_id)
 
     def sandbox_provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
-        """Return what is recorded with the rollout, with the member's label."""
+        """Return the record for the rollout, with the member's label."""
         member = self._placements[sandbox_id].member
         return {**super().sandbox_provenance(spec, sandbox_id, host), "member": member.label}
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Let each member remove it, for callers that do not go by the lease's backend.
+        """Let each member remove the sandbox, for callers that do not use the backend that its lease names.
 
         Raises:
-            BackendError: None could.
+            BackendError: No member could.
         """
         problems = []
         for member in self.members:
@@ -249,10 +249,10 @@ class PoolBackend(AgentBackend):
             raise BackendError(f"no member of the pool can reclaim {dict(handle)}: {'; '.join(problems)}")
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Let each member find what dead owners left.
+        """Let each member find the sandboxes of dead owners.
 
         Raises:
-            BackendError: A member could not be asked; the others were.
+            BackendError: A member could not look; the others did.
         """
         found: dict[str, None] = {}
         problems: list[BackendError] = []
@@ -266,7 +266,7 @@ class PoolBackend(AgentBackend):
         return list(found)
 
     async def aclose(self) -> None:
-        """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
+        """Refuse all waiters, close every sandbox that is still open, then all hosts, then the members."""
         with self._queue.refuse_all():
             async with contextlib.AsyncExitStack() as closing:
                 for member in self.members:
@@ -277,16 +277,16 @@ class PoolBackend(AgentBackend):
 
 @dataclasses.dataclass(slots=True)
 class _Placement:
-    """Where a sandbox is being made, and by what spec."""
+    """The member and slot of a sandbox that is being made, and its spec."""
 
     member: Member
     seat: SlotReservation
     spec: SandboxSpec
     is_occupied: bool = False
-    """Whether the slot is in use: what fails then, fails in the host."""
+    """Whether the slot is in use: from then on, failures are those of the host."""
 
     def note_failure(self, error: BaseException) -> None:
-        """Let others go elsewhere where a slot could not be opened in a host that still works, as on a full disk."""
+        """Retire the host if a slot could not be opened although its agent works, as on a full disk."""
         is_of_host = isinstance(error, BackendError) and error.retryable and not isinstance(error, SandboxLostError)
         if self.is_occupied and is_of_host:
             self.seat.retire_host()

@@ -1,1 +1,1 @@
-"""A pool of slots in hosts: the hosts are started, watched and ended, and each slot is given to who waits for it."""
+"""A pool of slots in hosts: starts, checks and ends the hosts, and gives each slot to a waiter."""

@@ -1,4 +1,4 @@
-"""How many hosts may be starting at a time, and when the next one may."""
+"""Limits of starts of hosts: how many at a time, and the pause after failures."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable
 from typing import Final
 
 _FASTEST: Final = 0.2
-"""Share of a new, faster start in what counts as the usual time of one."""
+"""Weight of a start that was faster than usual in the running average of start times."""
 _SLOWER: Final = 0.05
-"""The same of a slower one: an engine that becomes slow is not taken for a slow engine at once."""
+"""Weight of a slower one. It is smaller, so that starts that become slow are noticed before they count as usual."""
 _SLOW: Final = 3.0
-"""A start that takes so many times the usual time says that too many are in progress."""
+"""A start that takes more than this multiple of the usual time is a sign that too many are in progress."""
 _NEGLIGIBLE: Final = 0.5
-"""Seconds that no start is blamed for."""
+"""Seconds up to which a start never counts as slow."""
 _CROWDED: Final = 4.0
-"""Load per core of this machine from which on starts take turns of half the size."""
+"""Load per core of this machine above which only half as many hosts may be starting."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
 
 
 def load_per_core() -> float:
-    """Return how many processes want each core of this machine, over the last minute."""
+    """Return the load average of the last minute, divided by the number of cores of this machine."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 class CreationRate:
-    """Adds one to the starts at a time for a good one, halves them for a bad one; never more than `most`.
+    """Limits concurrent starts: a good start raises the limit by one, a failed or slow one halves it.
 
     Args:
-        most: The upper bound, which is also the beginning.
+        most: The upper bound, and the initial limit.
         load: Returns the load per core of the machine that starts the hosts.
     """
 
@@ -42,12 +42,12 @@ class CreationRate:
 
     @property
     def allowed(self) -> int:
-        """How many may be starting now; at least one."""
+        """The number of hosts that may be starting now; at least one."""
         limit = self._limit / 2 if self._load() > _CROWDED else self._limit
         return max(1, int(limit))
 
     def note_success(self, seconds: float) -> None:
-        """Take note of a start that worked and of how long it took."""
+        """Record a successful start and its duration in seconds."""
         usual = seconds if self._usual is None else self._usual
         if seconds > max(_NEGLIGIBLE, _SLOW * usual):
             self._shrink()
@@ -57,7 +57,7 @@ class CreationRate:
         self._usual = usual + share * (seconds - usual)
 
     def note_failure(self) -> None:
-        """Take note of a start that failed."""
+        """Record a failed start."""
         self._shrink()
 
     def _shrink(self) -> None:
@@ -65,7 +65,7 @@ class CreationRate:
 
 
 class Backoff:
-    """The pause after failed starts in a row: doubled each time, with jitter, so that pools do not come back as one."""
+    """The pause after failed starts in a row: doubled each time, with jitter so that pools retry at different times."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._chance = chance or random.Random()  # noqa: S311 - jitter
@@ -73,7 +73,7 @@ class Backoff:
         self.until = 0.0
 
     def begin_pause(self, now: float) -> None:
-        """Begin a pause."""
+        """Count a failure, and begin the pause after it."""
         self.failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self.failures - 1))
         self.until = now + longest * self._chance.uniform(0.5, 1.0)

@@ -1,4 +1,4 @@
-"""The hosts of one backend of a pool: how they are started, looked at, set apart and ended."""
+"""The hosts of one member of a pool: starts, checks, quarantines and ends them."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.refusals import is_final, is_late, message_of, start_given_up
+from hermes_pool.refusals import is_final, late_start_error, message_of, start_timeout_error
 from hermes_pool.slot_pool.creation_rate import Backoff, CreationRate
 from hermes_pool.slot_pool.host_kinds import Kind, Kinds
 from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 from hermes_sandbox.backends import SlotOffer, SlotRequest
 
 REMOVING: Final = 30.0
-"""Seconds in which a start that was cancelled must have ended; then it is waited for no longer."""
+"""Seconds in which a cancelled start must have ended; then the pool stops waiting for it."""
 
 
 class Demand(Protocol):
-    """Those who wait for hosts, as a fleet knows them."""
+    """What a fleet calls of the queue whose waiters it serves."""
 
     def serve(self, kind: Kind) -> None:
-        """Give out free slots of a kind."""
+        """Give free slots of a kind to its waiters."""
         ...
 
     def note_failure(self, kind: Kind) -> None:
-        """Refuse the waiters that no host can serve any more, after the start of one has failed."""
+        """Refuse the waiters that no host can serve any more, after a start has failed."""
         ...
 
     def grow(self) -> None:
-        """Start the hosts that are wanted."""
+        """Start the hosts that the waiters need."""
         ...
 
 
 class Fleet:
-    """The hosts of one backend; belongs to the queue of those who wait for them.
+    """The hosts of one member of a pool; belongs to a slot queue.
 
     Args:
-        number: Its place among those of the pool.
+        number: The number of the member, from 0.
         options: Bounds and times.
-        name: Of the backend, for messages.
-        rate: How many may be starting at a time.
-        chance: For the jitter of pauses.
-        demand: Who waits for hosts.
-        names: What the options are called where a user sets them.
+        name: Name of the member in messages.
+        rate: The limit of concurrent starts.
+        chance: Source of the jitter of pauses.
+        demand: The queue.
+        names: Names of the options in messages, as the user sets them.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Fleet:
         self.kinds = Kinds()
         self.counts: Counter[str] = Counter()
         self.holders: Counter[str] = Counter()
-        """How many slots each trajectory has here."""
+        """The number of slots of each trajectory, by its `rollout_id`."""
         self.last_failure: str | None = None
         self.slots_per_host: int | None = None
-        """Known when somebody has asked, since the backend may allow fewer than the options."""
+        """Known after the first offer, since the backend may allow fewer than the options; None before."""
         self.latest: Kind | None = None
-        """Whose hosts are the ones that are kept or made for `min_hosts`."""
+        """The kind of which hosts are started for `min_hosts`: the one that was used last."""
         self.trouble: BaseException | None = None
-        """What last went wrong here; None once a host has started since."""
+        """The last failure of this member; None after a host has started since."""
         self.apart_until = 0.0
-        """Until when no more hosts are started here while another backend may have them."""
+        """Until when hosts are started on other members instead, if they can serve the waiters."""
         self.rate = rate
         self._chance = chance
         self._demand = demand
@@ -86,53 +86,53 @@ class Fleet:
 
     @property
     def hosts(self) -> list[PooledHost]:
-        """All hosts, in whatever state."""
+        """All hosts, in any state."""
         return [host for kind in self.kinds.values() for host in kind.hosts]
 
     @property
     def used(self) -> int:
-        """How many slots are taken."""
+        """The number of slots in use."""
         return sum(len(host.seats) for host in self.hosts)
 
     @property
     def capacity(self) -> int | None:
-        """How many slots there would be with all hosts; None before somebody has asked for the first."""
+        """The number of slots of `max_hosts` hosts; None before the first offer."""
         return None if self.slots_per_host is None else self.options.max_hosts * self.slots_per_host
 
     @property
     def room(self) -> int:
-        """How many more slots it could give out now, with the hosts that may still be started."""
+        """The number of free slots, with those of the hosts that may still be started."""
         hosts = self.hosts
         slots = self.slots_per_host or self.options.slots_per_host
         return sum(host.free for host in hosts) + max(0, self.options.max_hosts - len(hosts)) * slots
 
     @property
     def has_coming(self) -> bool:
-        """Whether a host is being started, for as long as its start may take."""
+        """Whether a host is being started, late or not."""
         return any(host.state is HostState.STARTING for host in self.hosts)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many hosts as there may be."""
+        """Whether there are `max_hosts` hosts."""
         return len(self.hosts) >= self.options.max_hosts
 
     def set_apart(self, error: BaseException) -> None:
-        """Start no more hosts here for a while, as long as another backend may have them."""
+        """Record a failure, and for `quarantine` seconds start hosts on other members instead, if possible."""
         self.trouble = error
         self.apart_until = asyncio.get_running_loop().time() + self.options.quarantine
 
     def note_unusable_slot(self, error: BackendError) -> None:
-        """Take note of a slot that could not be opened in a host that works."""
+        """Record that a slot could not be opened in a host that works."""
         self.counts["failed"] += 1
         self.last_failure = message_of(error)
         self.set_apart(error)
 
     def is_apart(self, now: float) -> bool:
-        """Tell whether it has failed a short while ago."""
+        """Tell whether hosts are to be started on other members instead, because of a recent failure."""
         return now < self.apart_until
 
     def kind(self, offer: SlotOffer, request: SlotRequest) -> Kind:
-        """Return the kind of an offer, whose next host is made as this offer says."""
+        """Return the kind of an offer, and make its next hosts by this offer."""
         if offer.key not in self.kinds:
             self.kinds.forget(self.latest)
             self.kinds[offer.key] = Kind(offer.key, self.number, Backoff(self._chance))
@@ -142,12 +142,12 @@ class Fleet:
         return kind
 
     async def aclose(self) -> None:
-        """End every host, used or not; nobody may be let in meanwhile.
+        """End every host, in use or not; the queue must give out no slots meanwhile.
 
         Raises:
             BackendError: Hosts could not be ended, now or earlier.
         """
-        # Cancelled, it keeps what it has not ended: for the next call, or for those who still have slots.
+        # A cancelled call keeps the hosts that it has not ended, for the next call and for the slots still in use.
         for task in list(self._tasks):
             if task.get_name() != "end":
                 task.cancel()
@@ -165,7 +165,7 @@ class Fleet:
             )
 
     async def _await_tasks(self, *, give_up: Collection[str] = ()) -> None:
-        """Wait for what is under way; tasks of the names in `give_up` for a while only, in case they go on for ever."""
+        """Wait for all tasks; abandon those with a name in `give_up` if none ends within `REMOVING` seconds."""
         while self._tasks:
             done, _ = await asyncio.wait(list(self._tasks), timeout=REMOVING if give_up else None)
             stuck = [] if done else [task for task in self._tasks if task.get_name() in give_up]
@@ -173,7 +173,7 @@ class Fleet:
                 self._abandon(task)
 
     def _abandon(self, task: asyncio.Task[None]) -> None:
-        """Wait no longer for the start of a host that does not end although it was cancelled."""
+        """Stop waiting for the start of a host that was cancelled and does not end."""
         self._tasks.discard(task)
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
@@ -181,7 +181,7 @@ class Fleet:
             for host in [host for host in kind.hosts if host.starting is task]:
                 host.given_up = asyncio.get_running_loop().time()
                 kind.hosts.remove(host)
-                self._left.append("its start was given up, and goes on although it was cancelled")
+                self._left.append("its start was cancelled, and has not ended")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -190,7 +190,7 @@ class Fleet:
         return task
 
     def may_start(self, kind: Kind, now: float) -> bool:
-        """Tell whether one more host may be starting now, where there is room for it."""
+        """Tell whether the pause after failures and the limit of concurrent starts allow one more start now."""
         coming = sum(host.is_coming for host in self.hosts)
         return now >= kind.backoff.until and coming < self.rate.allowed
 
@@ -203,7 +203,7 @@ class Fleet:
         host.starting = self._spawn(self._create(kind, host), "create")
 
     def keep_minimum(self, now: float) -> None:
-        """Start hosts up to `min_hosts`, once one was needed."""
+        """Start hosts up to `min_hosts`, after the first one was needed."""
         kind = self.latest
         while kind is not None and len(self.hosts) < self.options.min_hosts and self.may_start(kind, now):
             self.start(kind, now)
@@ -219,7 +219,7 @@ class Fleet:
             self._withdraw(kind, host)
             if host.given_up is None:
                 raise
-        except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, those who wait are told
+        except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, the waiters get an error
             self._withdraw(kind, host)
             if host.given_up is None:
                 self._note_failure(kind, error, loop.time())
@@ -232,20 +232,20 @@ class Fleet:
             kind.backoff.reset()
             kind.failure = self.trouble = None
             kind.apart_until = self.apart_until = 0.0
-            host.idle_since = host.asked_at = loop.time()
+            host.idle_since = host.checked_at = loop.time()
             host.state = HostState.READY
             host.is_late = False
             self._demand.serve(kind)
         self._demand.grow()
 
     def _withdraw(self, kind: Kind, host: PooledHost) -> None:
-        """Take a host that is not to be out of the table; what could not be removed of it is told by `aclose`."""
+        """Remove a host that did not start from the table; `aclose` reports what could not be removed of it."""
         if host in kind.hosts:
             kind.hosts.remove(host)
         self._left += [host.complaint] if host.complaint else []
 
-    def _look_at_start(self, host: PooledHost, now: float) -> None:
-        """Let a start that takes too long keep nobody up, and give it up in the end."""
+    def _check_start(self, host: PooledHost, now: float) -> None:
+        """Mark a start that takes long as late, and give it up after `start_timeout`."""
         seconds, options, kind = now - host.began, self.options, self.kinds[host.key]
         if host.given_up is not None:
             if now - host.given_up >= REMOVING and host.starting is not None:
@@ -255,15 +255,15 @@ class Fleet:
         else:
             host.is_late = seconds >= options.acquire_timeout / 2
             if kind.is_stalled and not self.is_apart(now):
-                self.set_apart(is_late(self.name, seconds, self._names))
+                self.set_apart(late_start_error(self.name, seconds, self._names))
 
     def give_up(self, host: PooledHost, now: float) -> None:
-        """Cancel a start that takes too long; until that is done, the host counts as one that is being closed."""
+        """Cancel a start that takes too long; until it has ended, the host counts as closing."""
         host.given_up = now
         host.state = HostState.CLOSING
         if host.starting is not None:
             host.starting.cancel()
-        self._note_failure(self.kinds[host.key], start_given_up(self.name, now - host.began, self._names), now)
+        self._note_failure(self.kinds[host.key], start_timeout_error(self.name, now - host.began, self._names), now)
 
     def _note_failure(self, kind: Kind, error: BaseException, now: float) -> None:
         self.counts["failed"] += 1
@@ -276,12 +276,12 @@ class Fleet:
             kind.apart_until = now + self.options.quarantine
         elif not any(host.state is HostState.READY for host in self.hosts):
             self.set_apart(error)
-        # Where a host works, so does the config: who waits has a slot when one is given back.
+        # If a host of this kind works, its slots will be given back, and the waiters get those.
         if not kind.has_ready:
             self._demand.note_failure(kind)
 
     def end(self, host: PooledHost) -> None:
-        """End a host, used or not."""
+        """End a host, in use or not."""
         if host.state is not HostState.CLOSING:
             host.state = HostState.CLOSING
             self._spawn(self._end_host(host), "end")
@@ -289,7 +289,7 @@ class Fleet:
     async def _end_host(self, host: PooledHost) -> None:
         try:
             await host.end()
-        except Exception as error:  # noqa: BLE001 - the backend's code; told by `aclose`
+        except Exception as error:  # noqa: BLE001 - the backend's code; `aclose` reports it
             self._left.append(message_of(error))
         kind = self.kinds.get(host.key)
         if kind is not None and host in kind.hosts:
@@ -298,9 +298,9 @@ class Fleet:
         self._demand.grow()
 
     def review(self, host: PooledHost, now: float) -> None:
-        """Do with a host what its state and the time ask for."""
+        """End, check or give up a host, as its state and the time require."""
         if host.state is HostState.STARTING or host.given_up is not None:
-            self._look_at_start(host, now)
+            self._check_start(host, now)
         elif host.state is HostState.CLOSING:
             return
         elif host.lost is not None:
@@ -311,25 +311,25 @@ class Fleet:
                 self.end(host)
         elif host.state is HostState.READY and not host.seats and self._is_superfluous(host, now):
             self.end(host)
-        elif host.asking is None and now - host.asked_at >= self._next_look(host):
-            host.asking = self._spawn(self._ask(host), "ask")
+        elif host.checking is None and now - host.checked_at >= self._check_interval(host):
+            host.checking = self._spawn(self._check(host), "check")
 
     def _is_superfluous(self, host: PooledHost, now: float) -> bool:
         ready = sum(other.state is HostState.READY for other in self.hosts)
         return now - host.idle_since >= self.options.idle_timeout and ready > self.options.min_hosts
 
-    def _next_look(self, host: PooledHost) -> float:
+    def _check_interval(self, host: PooledHost) -> float:
         return self.options.quarantine if host.state is HostState.QUARANTINED else self.options.health_interval
 
-    async def _ask(self, host: PooledHost) -> None:
-        complaint = await host.ask(self.options.health_timeout)
-        host.asking = None
-        host.asked_at = asyncio.get_running_loop().time()
-        self._judge(host, complaint)
-        self.review(host, host.asked_at)
+    async def _check(self, host: PooledHost) -> None:
+        complaint = await host.check(self.options.health_timeout)
+        host.checking = None
+        host.checked_at = asyncio.get_running_loop().time()
+        self._note_health(host, complaint)
+        self.review(host, host.checked_at)
         self._demand.grow()
 
-    def _judge(self, host: PooledHost, complaint: str | None) -> None:
+    def _note_health(self, host: PooledHost, complaint: str | None) -> None:
         if complaint is not None:
             host.complaint = complaint
         if host.lost is not None:

@@ -1,4 +1,4 @@
-"""Hosts that serve the same sandboxes, and who waits for a slot in one of them."""
+"""Kinds of hosts, and the waiters for slots in them."""
 
 from __future__ import annotations
 
@@ -14,88 +14,93 @@ from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 from hermes_sandbox.backends import HostSeat, MakeHost, SlotRequest
 
 _REMEMBERED: Final = 16
-"""Kinds without hosts whose failures are remembered."""
+"""How many kinds without hosts are kept for the sake of their pause after a failure."""
 _RANK: Final = attrgetter("rank")
 
 
 Rank = tuple[bool, int]
-"""Who is served first: those who have a slot already, since they give none back before; then who came first."""
+"""The order of waiters: those whose trajectory has a slot already are first, since it gives that back only after it got
+its second one; then the order of arrival."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Waiter:
-    """Somebody who waits for a slot, from when he comes until he has it."""
+    """One request for a slot, from its arrival until it has the slot."""
 
     rank: Rank
     since: float
     request: SlotRequest
     is_surplus: bool
-    """Whether the queue was full when he came: he gets a slot at once, or none."""
+    """Whether the queue was full when it arrived: then it gets a slot at once, or is refused."""
     future: asyncio.Future[HostSeat]
     member: int | None = None
-    """The number of the only member that may serve him; None if every member of the pool may."""
+    """The number of the only member that may serve it; None if every member of the pool may."""
     line: Line | None = None
-    """Where he stands; None before the first backend has said that it can serve him."""
+    """The line in which it waits; None before the first member has made an offer."""
     is_expecting: bool = False
-    """Whether a backend has not yet said whether it can serve him; until then not all hope is lost."""
+    """Whether a member has not answered yet whether it can serve the sandbox; until then, failures refuse no waiter."""
     has_seen_failure: bool = False
-    """Whether a host that he waited for could not be started."""
+    """Whether the start of a host has failed while it waited for one of that kind."""
     kind: Kind | None = None
-    """Of the host in which he has his slot."""
+    """The kind of the host in which it got its slot; None until then."""
 
     @property
     def has_slot(self) -> bool:
-        """Whether his trajectory had a slot when he came."""
+        """Whether its trajectory had a slot when it arrived."""
         return not self.rank[0]
 
 
 class Kind:
-    """The hosts of one backend that have a key in common, and what starting such a host last came to."""
+    """The hosts of one backend that share a key, and the result of the last start of such a host."""
 
     def __init__(self, key: Hashable, member: int, backoff: Backoff) -> None:
         self.key = key
         self.member = member
-        """The place of its backend among those of the pool."""
+        """The number of its backend among the members of the pool."""
         self.hosts: list[PooledHost] = []
         self.lines: list[Line] = []
-        """Those who wait for such a host, or for one of other backends."""
+        """The lines of waiters that such a host may serve; hosts of other backends may serve them too."""
         self.backoff = backoff
         self.failure: BaseException | None = None
         self.apart_until = 0.0
-        """Until when another backend's hosts are preferred, after a start that was refused for good."""
+        """Until when hosts of other members are preferred, after a start was refused for good."""
         self.limit = 1
-        """Slots of a host."""
+        """The number of slots of a host."""
         self.make_host: MakeHost | None = None
-        """How the last one who asked would have a host made, and with what request its agent is greeted."""
+        """Makes a host, by the latest offer; `request` is the request with which its agent is greeted."""
         self.request: SlotRequest | None = None
 
     @property
     def first(self) -> Waiter | None:
-        """Who is served next."""
+        """The waiter that is served next."""
         return min((line.first for line in self.lines), key=_RANK, default=None)
 
     @property
     def has_ready(self) -> bool:
-        """Whether a host of this kind works."""
+        """Whether a host of this kind is ready, and its agent not lost."""
         return any(host.state is HostState.READY and host.lost is None for host in self.hosts)
 
     @property
     def is_stalled(self) -> bool:
-        """Whether those who wait have nothing to expect but hosts that should have started long ago."""
+        """Whether it has hosts, and all of them are starting and late."""
         return bool(self.hosts) and all(host.state is HostState.STARTING and host.is_late for host in self.hosts)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has neither hosts nor a queue."""
+        """Whether it has neither hosts nor waiters."""
         return not self.hosts and not self.lines
 
     @property
     def coming(self) -> int:
-        """How many slots there will be in hosts that are starting."""
+        """The number of slots in the hosts that are starting."""
         return sum(host.limit for host in self.hosts if host.is_coming)
 
     def best(self, *, further: bool) -> PooledHost | None:
-        """Return the emptiest host that gives a slot; one that is full serves who has a slot already, to its double."""
+        """Return the host with the most free slots, or None if there is no free slot.
+
+        Args:
+            further: Whether the slot is a trajectory's second one: a full host has up to twice its slots for these.
+        """
         host = max(self.hosts, key=lambda host: host.free, default=None)
         if host is not None and host.free:
             return host
@@ -105,7 +110,7 @@ class Kind:
 
 
 class Line:
-    """Those who may have a slot of the same kinds, one of each backend, in order. One without anybody is dropped."""
+    """The waiters, in order, that hosts of the same kinds may serve, one kind of each member; dropped when empty."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         self.kinds = kinds
@@ -119,34 +124,34 @@ class Line:
 
     @property
     def first(self) -> Waiter:
-        """Who is served next."""
+        """The waiter that is served next."""
         return self._waiters[0]
 
     @property
     def has_host(self) -> bool:
-        """Whether there is a host, in whatever state, that may serve them."""
+        """Whether a host of these kinds exists, in any state."""
         return any(kind.hosts for kind in self.kinds)
 
     @property
     def missing(self) -> int:
-        """How many more hosts they could use, besides those that are starting."""
+        """The number of further hosts that the waiters would fill, besides those that are starting."""
         unserved = len(self._waiters) - sum(kind.coming for kind in self.kinds)
         return max(0, -(-unserved // max(kind.limit for kind in self.kinds)))
 
     def add(self, waiter: Waiter) -> None:
-        """Let somebody stand where his rank is."""
+        """Add a waiter at the position of its rank."""
         bisect.insort(self._waiters, waiter, key=_RANK)
 
     def remove(self, waiter: Waiter) -> None:
-        """Let somebody go."""
+        """Remove a waiter."""
         del self._waiters[bisect.bisect_left(self._waiters, waiter.rank, key=_RANK)]
 
 
 class Kinds(dict[Hashable, Kind]):
-    """All kinds of a backend. Of those without hosts only the last few that failed are remembered, for their pause."""
+    """All kinds of a backend, by their keys. Of those without hosts only the last few that failed are kept."""
 
     def forget(self, kept: Kind | None) -> None:
-        """Drop what nobody needs any more, but `kept`."""
+        """Drop the kinds without hosts and waiters, except `kept` and the last few that failed."""
         idle = [kind for kind in self.values() if kind.is_idle and kind is not kept]
         failed = sorted((kind for kind in idle if kind.failure is not None), key=lambda kind: kind.backoff.until)
         remembered = {id(kind) for kind in failed[-_REMEMBERED:]}

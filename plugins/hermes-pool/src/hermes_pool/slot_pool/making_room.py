@@ -1,4 +1,4 @@
-"""Which host makes way for those who wait for another kind, where there may be no more hosts."""
+"""Choice of the host that ends for waiters of another kind, when a member has as many hosts as it may have."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 
 
 def make_room(line: Line, fleets: Sequence[Fleet], now: float) -> None:
-    """End a host that nobody uses for those who wait for another kind, or in place of one that is not well.
+    """End an unused host of another kind, or a quarantined one, so that one can be started for the waiters of a line.
 
-    Where all are used, and these have no host at all, one takes nobody new: no kind keeps another out for ever.
+    If all hosts are in use and the line has no host at all, one host gives out no new slots, and ends with its last:
+    no kind of host can keep another from being started.
     """
     hosts = [(fleet, kind, host) for fleet in fleets for kind in fleet.kinds.values() for host in kind.hosts]
     states = [host.state for _, _, host in hosts]
@@ -27,7 +28,7 @@ def make_room(line: Line, fleets: Sequence[Fleet], now: float) -> None:
     elif idle:
         fleet, host = min(idle, key=lambda found: found[1].idle_since)
         fleet.end(host)
-    # Those that take nobody new already go with their last users.
+    # Draining hosts end with their last slots, so they count as closing.
     elif others and not line.has_host and closing + states.count(HostState.DRAINING) < line.missing:
         min((host for _, host in others), key=lambda host: len(host.seats)).make_room()
 
@@ -37,7 +38,7 @@ def _can_go(kind: Kind, host: PooledHost, line: Line) -> bool:
         return True
     first = kind.first
     if host.state is HostState.STARTING:
-        # Never the only hope of those who wait, and nothing for those who have a host.
+        # Not if it is the only host of its own waiters, nor for a line that has a host.
         is_hope = len(kind.hosts) == 1 and first is not None
         return host.is_late and kind not in line.kinds and not line.has_host and not is_hope
     return host.state is HostState.READY and (first is None or first.rank > line.first.rank)

@@ -16,7 +16,7 @@ from hermes_sandbox.backends import MakeHost, SlotOffer, SlotRequest, SlotReserv
 
 
 class MemberHostPool:
-    """One backend's share of a queue that is its pool's; implements `HostPool`."""
+    """The hosts of one backend in a slot queue, which other backends may share; implements `HostPool`."""
 
     def __init__(self, queue: SlotQueue, fleet: Fleet) -> None:
         self._queue = queue
@@ -24,14 +24,14 @@ class MemberHostPool:
 
     @property
     def capacity(self) -> int | None:
-        """How many slots there would be with all hosts; None before the first one was asked for."""
+        """The number of slots of `max_hosts` hosts; None before the first request."""
         return self._fleet.capacity
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> SlotReservation:
-        """Return a seat in a host of this key; when cancelled, nothing is kept, no place in the queue either.
+        """Wait for a slot in a host of this key, and return it. A cancelled call keeps neither slot nor queue position.
 
         Raises:
-            SlotUnavailableError: The queue does not move any more, or is full.
+            SlotUnavailableError: The queue has not moved for `acquire_timeout`, or is full.
             BackendError: No host of this kind can be started.
         """
         waiter = self._queue.enter(request, member=self._fleet.number)
@@ -39,22 +39,22 @@ class MemberHostPool:
         return await self._queue.take(waiter)
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: the pool refuses those who wait, when it is closed."""
+        """Do nothing: the pool that owns the queue refuses its waiters when it is closed."""
         return contextlib.nullcontext()
 
     async def aclose(self) -> None:
-        """Do nothing: the hosts are the pool's to end."""
+        """Do nothing: the pool that owns the queue ends the hosts."""
 
 
 class SlotPool(MemberHostPool):
-    """Gives the sandboxes of one backend their seats in shared hosts: in order and bounded.
+    """Gives the sandboxes of one backend their slots in shared hosts, in order and within bounds.
 
     Args:
         options: Bounds and times.
-        name: Of the backend, for messages.
+        name: Name of the backend in messages.
         load: Returns the load per core of the machine that starts hosts.
-        chance: For the jitter of pauses.
-        names: What the options are called where a user sets them.
+        chance: Source of the jitter of pauses.
+        names: Names of the options in messages, as the user sets them.
     """
 
     def __init__(
@@ -72,23 +72,23 @@ class SlotPool(MemberHostPool):
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
+        """The number of waiters."""
         return self._queue.waiting
 
     def stats(self) -> PoolStats:
-        """Return the pool's numbers at this moment."""
+        """Return the pool's current statistics."""
         return self._queue.stats()
 
     def slots(self) -> list[Slot]:
-        """Return a record of every slot, taken or free."""
+        """Return a record of every slot, in use or free."""
         return self._queue.slots()
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
-        """Refuse those who wait, and whoever comes within the block."""
+        """Refuse all waiters, and new ones within the block."""
         return self._queue.refuse_all()
 
     async def aclose(self) -> None:
-        """Refuse those who wait, end every host, used or not; safe to call twice, and the pool is new afterwards.
+        """Refuse all waiters and end every host, in use or not. Safe to call twice; the pool is usable again then.
 
         Raises:
             BackendError: Hosts could not be ended, now or earlier.

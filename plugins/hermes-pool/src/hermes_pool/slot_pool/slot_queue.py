@@ -1,4 +1,4 @@
-"""The queue of all who wait for a slot, and when hosts come and go for them."""
+"""The queue of waiters for slots, and the starts of hosts for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from typing import Final
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import OptionNames, PoolOptions
-from hermes_pool.refusals import all_failed, all_left, gave_up, is_final, no_offer, retold, too_late, too_many
+from hermes_pool.refusals import (
+    acquire_timeout_error,
+    copy_error,
+    hosts_left_error,
+    is_final,
+    no_member_error,
+    no_offer_error,
+    queue_full_error,
+    repeated_failure_error,
+)
 from hermes_pool.slot_pool.creation_rate import CreationRate, load_per_core
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_pool.slot_pool.host_kinds import Kind, Line, Rank, Waiter
@@ -25,26 +34,27 @@ from hermes_pool.statistics import PoolStats, Waits
 from hermes_sandbox.backends import HostSeat, SlotOffer, SlotRequest, SlotReservation
 
 _TICK: Final = 0.5
-"""Seconds between two looks at all hosts, at most."""
+"""Maximum seconds between two checks of all hosts and waiters."""
 
 
 class SlotQueue:
-    """Gives those who wait slots of the hosts of one backend or several: in order and bounded.
+    """Gives slots in the hosts of one or several backends, the members, to waiters: in order and within bounds.
 
-    Somebody enters, is offered hosts by some backends, and takes a slot. Who has waited longest gets the next slot that
-    he could have; nobody waits while one is free, and nobody in a queue that has not moved for `acquire_timeout`: no
-    slot of any kind was given out or back, and no host is being started. Hosts are started where most room is, when the
-    queue is longer than what is coming. A trajectory that has a slot already (the same `rollout_id`) does not queue for
-    another, and may have it in a full host: it gives back neither before its end. All times are of the event loop's
-    monotonic clock. Belongs to one event loop.
+    A waiter calls `enter`, gets offers of hosts from some members by `offer`, and calls `take`.
+
+    A free slot goes to the longest waiter that it can serve, at once. Waiters are refused in a queue that has not moved
+    for `acquire_timeout`: no slot of any kind was given out or back, and no host is being started. While the waiters
+    outnumber the slots in starting hosts, more hosts are started, on the member with the most room. A trajectory that
+    has a slot already (the same `rollout_id`) is served first with its second one, also in a full host: it gives back
+    neither before its end. All times are of the event loop's monotonic clock. A queue belongs to one event loop.
 
     Args:
-        options: Bounds and times; those of hosts hold for each backend.
-        name: Of the pool, for messages.
-        members: The names of its backends.
+        options: Bounds and times; those of hosts apply to each member.
+        name: Name of the pool in messages.
+        members: The names of the members.
         load: Returns the load per core of the machine that starts hosts.
-        chance: For the jitter of pauses.
-        names: What the options are called where a user sets them.
+        chance: Source of the jitter of pauses.
+        names: Names of the options in messages, as the user sets them.
     """
 
     def __init__(
@@ -83,11 +93,11 @@ class SlotQueue:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
+        """The number of waiters."""
         return len(self._waiters)
 
     def stats(self) -> PoolStats:
-        """Return the numbers of all backends together at this moment."""
+        """Return the current statistics of all members together."""
         hosts = [host for fleet in self.fleets for host in fleet.hosts]
         free, used = sum(host.free for host in hosts), sum(len(host.seats) for host in hosts)
         counts = sum((fleet.counts for fleet in self.fleets), Counter())
@@ -108,16 +118,16 @@ class SlotQueue:
         )
 
     def slots(self) -> list[Slot]:
-        """Return a record of every slot, taken or free."""
+        """Return a record of every slot, in use or free."""
         return [slot for fleet in self.fleets for host in fleet.hosts for slot in slots_of(host)]
 
     def enter(self, request: SlotRequest, rank: Rank | None = None, member: int | None = None) -> Waiter:
-        """Return a place in the queue; `take` has to follow, whatever happens between.
+        """Add a waiter to the queue and return it. The caller must call `take` afterwards, whatever happens in between.
 
         Args:
-            request: What the sandbox asks of its agent.
-            rank: Of one whose slot was of no use to him: he takes his place again.
-            member: The number of the only member that may serve him; None if every member may.
+            request: What the sandbox requires of its agent.
+            rank: The rank of an earlier waiter for the same sandbox, whose slot was of no use, to keep its position.
+            member: The number of the only member that may serve it; None if every member may.
 
         Raises:
             BackendError: The pool is being closed.
@@ -138,7 +148,7 @@ class SlotQueue:
         return waiter
 
     def offer(self, waiter: Waiter, offers: Mapping[Fleet, SlotOffer]) -> None:
-        """Let somebody have a slot of these backends too: the one with most room, if it has one now."""
+        """Let these members serve a waiter too, at once if one has a free slot: the one with the most room."""
         if waiter.future.done():
             return
         kinds = [fleet.kind(offer, waiter.request) for fleet, offer in offers.items()]
@@ -151,16 +161,16 @@ class SlotQueue:
             self._spread(waiter.kind, kinds)
         elif waiter.is_surplus:
             self._leave(waiter)
-            self.refuse(waiter, too_many(self.stats(), self._names))
+            self.refuse(waiter, queue_full_error(self.stats(), self._names))
         else:
             self.grow()
 
     async def take(self, waiter: Waiter) -> SlotReservation:
-        """Wait for the slot; when cancelled, nothing is kept, no place in the queue either.
+        """Wait for the slot. A cancelled call keeps neither slot nor queue position.
 
         Raises:
-            SlotUnavailableError: The queue does not move any more, or is full.
-            BackendError: No host that could be offered can be started.
+            SlotUnavailableError: The queue has not moved for `acquire_timeout`, or is full.
+            BackendError: No member can start a host.
         """
         future = waiter.future
         self._watch()
@@ -168,28 +178,28 @@ class SlotQueue:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                # It came between the cancellation and this.
+                # The slot was granted after the cancellation, before this task ran again.
                 await future.result().release()
             raise
         finally:
             self._leave(waiter)
 
     def end_offers(self, waiter: Waiter) -> None:
-        """Take note that no further offer is waited for; who has waited for hosts that failed may have no hope left."""
+        """Expect no further offers to a waiter, and refuse it if the hosts of all those it got cannot be started."""
         waiter.is_expecting = False
-        told = self._end_of_hope(waiter) if waiter.has_seen_failure else None
-        if told is not None:
-            self.refuse(waiter, told)
+        error = self._final_error(waiter) if waiter.has_seen_failure else None
+        if error is not None:
+            self.refuse(waiter, error)
 
     def refuse(self, waiter: Waiter, error: BaseException) -> None:
-        """Tell somebody that he waits in vain."""
+        """Remove a waiter, and raise an error from its `take`."""
         self._leave(waiter)
         if not waiter.future.done():
             waiter.future.set_exception(error)
 
     @contextlib.contextmanager
     def refuse_all(self) -> Iterator[None]:
-        """Refuse those who wait, and whoever comes within the block."""
+        """Refuse all waiters, and new ones within the block."""
         self._closings += 1
         try:
             for waiter in list(self._waiters):
@@ -199,7 +209,7 @@ class SlotQueue:
             self._closings -= 1
 
     async def aclose(self) -> None:
-        """Refuse those who wait, end every host, used or not; safe to call twice, and the pool is new afterwards.
+        """Refuse all waiters and end every host, in use or not. Safe to call twice; the queue is usable again then.
 
         Raises:
             BackendError: Hosts could not be ended, now or earlier.
@@ -211,18 +221,18 @@ class SlotQueue:
                 self._timer = None
         failures = [result for result in results if result is not None]
         if failures:
-            raise all_left(failures)
+            raise hosts_left_error(failures)
 
     def _closing_error(self) -> BackendError:
         return BackendError(f"pool {self.name!r} is being closed")
 
     def _preference(self, waiter: Waiter, kind: Kind) -> tuple[int, int]:
-        """Return how much a backend is to be preferred: one where the trajectory is already, then the roomiest."""
+        """Return the sort key of a member: first those with slots of the trajectory, then those with the most room."""
         fleet = self.fleets[kind.member]
         return fleet.holders[waiter.request.spec.rollout_id or ""], fleet.room
 
     def _spread(self, taken: Kind, kinds: Sequence[Kind]) -> None:
-        """Start the first host of a backend with more room than the one that has just served somebody."""
+        """Start the first host of a member with more room than the one that has just served a waiter."""
         if len(kinds) == 1:
             return
         now = asyncio.get_running_loop().time()
@@ -259,7 +269,7 @@ class SlotQueue:
         self._leave_line(waiter)
 
     def serve(self, kind: Kind) -> None:
-        """Give free slots of a kind to those who have waited longest."""
+        """Give the free slots of a kind to its waiters, in order."""
         while (waiter := kind.first) is not None:
             host = kind.best(further=waiter.has_slot)
             if host is None:
@@ -294,7 +304,7 @@ class SlotQueue:
         self.grow()
 
     def grow(self) -> None:
-        """Start the hosts that are wanted, as many as may exist and be starting, for the longest wait first."""
+        """Start the hosts that the waiters need, within the bounds, for the longest waiters first."""
         if self._closings:
             return
         now = asyncio.get_running_loop().time()
@@ -317,9 +327,9 @@ class SlotQueue:
         return bool(open_)
 
     def _able(self, kinds: Sequence[Kind], now: float) -> Sequence[Kind]:
-        """Return the kinds that are not set apart; where all are, the one that is so for longest.
+        """Return the kinds that are not set apart after a failure; if all are, the one whose time ends first.
 
-        They are tried all the same, in turn: what failed for one need not fail for the next.
+        So at least one is tried at any time: a start that failed for one waiter may work for the next.
         """
         able = [kind for kind in kinds if now >= self._apart_until(kind)]
         return able or [min(kinds, key=self._apart_until)]
@@ -334,36 +344,36 @@ class SlotQueue:
         """Refuse the waiters for a kind of which no host can be started, except those that another may serve."""
         for waiter in [waiter for line in kind.lines for waiter in line]:
             waiter.has_seen_failure = True
-            told = self._end_of_hope(waiter)
-            if told is not None:
-                self.refuse(waiter, told)
+            error = self._final_error(waiter)
+            if error is not None:
+                self.refuse(waiter, error)
 
-    def _end_of_hope(self, waiter: Waiter) -> BaseException | None:
-        """Return the error of a waiter if no member can start a host for it; None while one may."""
+    def _final_error(self, waiter: Waiter) -> BaseException | None:
+        """Return the error for a waiter that no member can serve; None while one may."""
         line = waiter.line
         if line is None or waiter.is_expecting or not all(self._is_hopeless(kind) for kind in line.kinds):
             return None
         failures = self._failures(waiter)
         if len(self.fleets) > 1 and waiter.member is None:
-            return all_failed(failures)
+            return no_member_error(failures)
         ((name, error),), (kind,) = failures.items(), line.kinds
-        return retold(error) if is_final(error) else gave_up(name, kind.backoff.failures, error)
+        return copy_error(error) if is_final(error) else repeated_failure_error(name, kind.backoff.failures, error)
 
     def _is_hopeless(self, kind: Kind) -> bool:
-        """Tell whether too many starts of such a host have failed in a row, or the last one for good."""
+        """Tell whether no host of a kind is ready, and its last start failed for good or too many in a row failed."""
         if kind.failure is None or kind.has_ready:
             return False
         return is_final(kind.failure) or kind.backoff.failures >= self.options.max_failures
 
     def _failures(self, waiter: Waiter) -> dict[str, BaseException]:
-        """Return what last failed at the members that may serve a waiter, by their names."""
+        """Return the last failure of each member that may serve a waiter, by their names."""
         fleets = self.fleets if waiter.member is None else [self.fleets[waiter.member]]
         of_kinds = {kind.member: kind.failure for kind in waiter.line.kinds} if waiter.line else {}
         failures = ((fleet.name, of_kinds.get(fleet.number) or fleet.trouble) for fleet in fleets)
         return {name: error for name, error in failures if error is not None}
 
     def _watch(self) -> None:
-        """Look at all hosts and all who wait again, as long as there are any."""
+        """Schedule the next check of all hosts and waiters, if there are any."""
         if self._timer is None and not self._closings and (self._waiters or any(fleet.hosts for fleet in self.fleets)):
             self._timer = asyncio.get_running_loop().call_later(self._pause(), self._tick)
 
@@ -384,10 +394,10 @@ class SlotQueue:
         self.grow()
 
     def _refuse_late(self, now: float) -> None:
-        """Refuse those who have waited long enough for an offer, or in a queue that does not move."""
+        """Refuse the waiters that got no offer within `start_timeout`, or wait in a queue that does not move."""
         options = self.options
         is_moving = now - self._moved < options.acquire_timeout or any(fleet.has_coming for fleet in self.fleets)
-        # An offer may need what a start needs, such as an image; what moves the queue does not bring it nearer.
+        # A member may need as long for its offer as for a start, as to pull an image, and the queue may move meanwhile.
         in_line = math.inf if is_moving else options.acquire_timeout
         limits = {waiter: options.start_timeout if waiter.line is None else in_line for waiter in self._waiters}
         late = [waiter for waiter, limit in limits.items() if now - waiter.since >= limit]
@@ -400,5 +410,5 @@ class SlotQueue:
     def _why_late(self, waiter: Waiter, stats: PoolStats) -> BackendError:
         failures = self._failures(waiter)
         if waiter.line is None:
-            return no_offer(stats, self.options.start_timeout, failures, names=self._names)
-        return too_late(stats, self.options.acquire_timeout, failures, names=self._names)
+            return no_offer_error(stats, self.options.start_timeout, failures, names=self._names)
+        return acquire_timeout_error(stats, self.options.acquire_timeout, failures, names=self._names)

@@ -1,4 +1,4 @@
-"""What a pool has, as the predecessor records it: its slots."""
+"""Records of a pool's slots, with hermes-agent's fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 
 
 class SlotState(StrEnum):
-    """What a slot is doing; the words are the predecessor's."""
+    """The state of a slot; the words are hermes-agent's."""
 
     AVAILABLE = "available"
     ACQUIRED = "acquired"
@@ -22,10 +22,10 @@ class SlotState(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """One slot of a host. A record of what was, not the slot itself: changing it changes nothing.
+    """A record of one slot of a host at one moment; changing it does not change the slot.
 
-    `alloc_id` names the host, `container_addr` where it is, as far as the backend says. A number in `slot_id` is used
-    once: whoever has the slot next has another one, and another `workspace_dir`.
+    `alloc_id` is the host's id, `container_addr` its address, if the backend records one. A number in `slot_id` is used
+    once: the next sandbox gets another number, and another `workspace_dir`.
     """
 
     slot_id: str
@@ -42,7 +42,7 @@ class Slot:
         return f"{self.alloc_id}:{self.slot_id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the record as plain JSON values."""
         return {
             "slot_id": self.slot_id,
             "alloc_id": self.alloc_id,
@@ -55,11 +55,11 @@ class Slot:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned.
+        """Return the record of which `to_dict` returned the values.
 
         Raises:
-            ValueError: A state that there is not.
-            TypeError: A key that there is not.
+            ValueError: The state is unknown.
+            TypeError: A key is unknown.
         """
         return cls(**{**data, "state": SlotState(data.get("state", "available"))})
 
@@ -73,7 +73,7 @@ _OF_HOST = {
 
 
 def slots_of(host: PooledHost) -> Iterator[Slot]:
-    """Return the slots of a host: those that are taken, then those that it would give."""
+    """Yield the records of a host's slots: those in use, then those that it would give out now."""
     facts = {"host_state": host.state.value, **({"complaint": host.complaint} if host.complaint else {})}
     for seat in host.seats.values():
         state = SlotState.ERROR if host.lost is not None else _OF_HOST[host.state]

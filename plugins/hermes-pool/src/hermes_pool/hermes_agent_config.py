@@ -1,4 +1,4 @@
-"""The predecessor's configuration of a pool, and what it means here."""
+"""hermes-agent's configuration of a pool, and its translation to options of this package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hermes_pool.options import PoolOptions
 
 _LOG: Final = logging.getLogger(__name__)
 _WITHOUT_EFFECT: Final = {
-    "auto_build_local_image": "no image is built in passing; the image must be there",
-    "scale_cooldown": "starts of hosts are paced by how the last ones went",
+    "auto_build_local_image": "a pool builds no image; the image must exist",
+    "scale_cooldown": "the results of the last starts decide when hosts are started",
 }
 
 
 class SlotPoolConfig(BaseModel):
-    """The predecessor's fields with its defaults; unknown ones are refused, those without effect noted in the log."""
+    """hermes-agent's fields with its defaults. Unknown fields are refused; those without effect are logged."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,10 +39,10 @@ class SlotPoolConfig(BaseModel):
     acquire_timeout: float = 30.0
     health_check_interval: float = 30.0
     scale_cooldown: float = 60.0
-    """Not needed: starts are paced by how they go."""
+    """Without effect: the results of the last starts decide when hosts are started."""
     purge_job_on_start: bool = False
     auto_build_local_image: bool = True
-    """Not done: the image must be there, and the error says how it is built when it is not."""
+    """Without effect: the image must exist; if it does not, the error says how to build it."""
     dockerfile_path: str | None = None
     docker_build_context: str | None = None
 
@@ -53,7 +53,7 @@ class SlotPoolConfig(BaseModel):
         return self
 
     def pool_options(self) -> PoolOptions:
-        """Return what the pool itself is told."""
+        """Return the options of the slot pool."""
         return PoolOptions(
             min_hosts=self.min_containers,
             max_hosts=self.max_containers,
@@ -66,11 +66,11 @@ class SlotPoolConfig(BaseModel):
         """Return the options of backend `nomad` that mean the same.
 
         Raises:
-            ConfigError: An image was to be built, which is no longer done in passing.
+            ConfigError: The config asks for an image to be built, which a pool does not do.
         """
         if self.dockerfile_path is not None or self.docker_build_context is not None:
             raise ConfigError(
-                f"a pool builds no image, and dockerfile_path is {self.dockerfile_path!r}",
+                f"expected no dockerfile_path, because a pool builds no image; got {self.dockerfile_path!r}",
                 hint=f"docker build -t {self.image} -f {self.dockerfile_path} {self.docker_build_context or '.'}",
             )
         return {
