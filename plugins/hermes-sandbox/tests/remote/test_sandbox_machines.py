@@ -20,6 +20,13 @@ from hermes_sandbox.remote import CompletedCommand, MachineBackend, MachineOptio
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 
+def state_of(pid):
+    """Return the state of a process as one letter; "" if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
 class ShellProgram:
     def __init__(self, process):
         self._process = process
@@ -35,8 +42,25 @@ class ShellProgram:
         return await self._end
 
 
+class LastingProgram(ShellProgram):
+    """A program that is stopped, and is not killed when its link is closed, as behind sshd."""
+
+    over = False
+
+    async def wait(self, seconds):
+        return False
+
+    async def has_ended(self):
+        """Tell whether it has ended; kill it if not."""
+        has_ended = await eventually(lambda: state_of(self._process.pid) in {"", "Z"}, seconds=5)
+        await self._process.end(0)
+        return has_ended
+
+
 class ShellLink:
     """Runs every command in a shell of this machine."""
+
+    program = ShellProgram
 
     def __init__(self, name):
         self.name = name
@@ -44,7 +68,7 @@ class ShellLink:
         self.commands = []
         self.commands_left = None
         """How many more it runs before it is lost; None for no end."""
-        self._started = []
+        self.started = []
 
     def _require(self):
         if not self.alive:
@@ -64,13 +88,13 @@ class ShellLink:
 
     async def start(self, command):
         self._require()
-        program = ShellProgram(await AgentProcess.start(["/bin/sh", "-c", command], environment={}))
-        self._started.append(program)
+        program = self.program(await AgentProcess.start(["/bin/sh", "-c", command], environment={}))
+        self.started.append(program)
         return program
 
     async def aclose(self):
         self.alive = False
-        started, self._started = self._started, []
+        started, self.started = self.started, []
         for program in started:
             program.stream.writer.close()
             await program.wait(6)
@@ -179,6 +203,19 @@ async def test_a_lost_link_is_replaced_to_clean_up(machines):
     assert len(backend.links) == 2
     assert await eventually(lambda: processes_here(token) == [])
     await backend.aclose()
+
+
+async def test_a_shared_agent_that_a_command_has_stopped_is_killed_with_its_host(machines, monkeypatch):
+    """A stopped agent does not see the end of its input, so it stayed on the machine, and no lease names it."""
+    monkeypatch.setattr(ShellLink, "program", LastingProgram)
+    backend = machines(patience=0.5)
+    box = await backend.open(SandboxSpec())
+    (program,) = backend.links[0].started
+    with pytest.raises(SandboxLostError):
+        await box.exec("kill -STOP $PPID; echo stopped")
+    await box.aclose()
+    await backend.aclose()
+    assert await program.has_ended()
 
 
 @pytest.mark.parametrize("ending", ["killed", "reclaimed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +21,8 @@ Again = Callable[[Link], Awaitable[Link]]
 """Returns a new link to the machine of one that is lost."""
 _GRACE: Final = 6.0
 """Seconds that an agent gets to end everything by itself; it gives up after five."""
+_KILLING: Final = 10.0
+"""Seconds in which an agent that did not end must have been killed; a machine may have gone silent with it."""
 
 
 class RemoteHost(SandboxHost):
@@ -50,15 +53,27 @@ class RemoteHost(SandboxHost):
         await self._end_agent()
 
     async def _end_agent(self) -> bool:
-        """End the agent; tell whether it ended by itself, and well. Closes the link if it did not end."""
+        """End the agent; tell whether it ended by itself, and well. If it does not end, kill it and close the link."""
         agent, self._agent = self._agent, None
         if agent is None:
             return True
         agent.stream.writer.close()
         well = await agent.wait(_GRACE)
         if not agent.over:
+            await self._kill_agent()
             await self._link.aclose()
         return well
+
+    async def _kill_agent(self) -> None:
+        """Kill an agent that does not see the end of its input, because a command has stopped it, by its mark."""
+        if not self._link.alive:
+            return
+        nowhere = f"{self._options.root_dir.rstrip('/')}/{self._mark}"
+        arguments = (self._machine.python, self._mark, nowhere)
+        # A link to a machine that has gone silent may block longer than the timeout of a command.
+        with contextlib.suppress(SandboxLostError, TimeoutError):
+            async with asyncio.timeout(_KILLING):
+                await sweep(self._link, *arguments, delete=False, timeout=_KILLING)
 
     async def destroy(self) -> None:
         """Close the link."""
