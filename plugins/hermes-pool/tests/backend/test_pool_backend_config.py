@@ -61,11 +61,12 @@ async def test_a_level_at_which_a_member_does_not_share_is_refused_with_the_way_
         ({"isolation": "container+slot"}, "--isolation none"),
         ({"isolation": "none", "network": "none"}, "leave it out, or choose members that enforce it"),
         ({"isolation": "none", "disk_mb": 9}, "leave it out, or choose members that enforce it"),
+        ({"isolation": "none", "cpu": 1.0}, "leave it out, or choose members that enforce it"),
         ({"isolation": "none", "image": "debian:12"}, "leave image out, or choose a backend that runs images"),
     ],
 )
-async def test_a_refusal_advises_no_level_at_which_the_members_share_nothing(fields, hint):
-    """The members' own hints named bwrap, at which they do not share hosts."""
+async def test_a_refusal_advises_nothing_by_which_the_members_would_not_share_hosts(fields, hint):
+    """The members' own hints were for sandboxes that share nothing, such as bwrap."""
     backend = create({"backend": "local", "options": {"slots_per_agent": 2}})
     with pytest.raises(SandboxRefusedError, match="member local#1 of the pool") as caught:
         await backend.check(SandboxSpec(**fields))

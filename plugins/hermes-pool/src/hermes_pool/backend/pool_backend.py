@@ -34,6 +34,8 @@ _HOW_TO_SHARE: Mapping[str, str] = {
 
 
 _NO_COMMON_LEVEL: Final = "choose members that share hosts at the same isolation level"
+_FOR_SINGLE_SANDBOXES: Final = ("--isolation", "slots_per_agent: 1")
+"""Advice in members' hints by which sandboxes would no longer share hosts."""
 _NOT_ENFORCED: Final = "leave it out, or choose members that enforce it"
 
 
@@ -124,11 +126,11 @@ class PoolBackend(AgentBackend):
             )
 
     def _refuse_as_member(self, backend: PoolableBackend, spec: SandboxSpec) -> None:
-        """Refuse what a member refuses; replace a hint that names a level, such as bwrap, by one that fits the pool."""
+        """Refuse what a member refuses; replace a hint by which it would not share hosts, such as to use bwrap."""
         try:
             backend.refuse(spec)
         except SandboxRefusedError as error:
-            if "--isolation" not in (error.hint or ""):
+            if not any(advice in (error.hint or "") for advice in _FOR_SINGLE_SANDBOXES):
                 raise
             others = [level for level in self._shared_levels(spec) if level != spec.isolation]
             hint = f"--isolation {' or '.join(others)}" if others else _NOT_ENFORCED
