@@ -6,7 +6,7 @@
   the rollouts themselves there (`--engine ray`).
 
 `--write` keeps the result in cluster.json and the table of docs/benchmarks.md. An engine that is absent here is
-named, and its last figures are not kept: what is shown was measured together.
+named, and its last figures are not kept, because all figures of the table are measured together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure the cost of a call over Nomad's `alloc exec`, compared with a local sandbox in the same run.
 
 With NOMAD_ADDR set it measures that cluster; else the stand-in of the tests, whose containers are real processes behind
-a real websocket in another process. Called by `cluster.py`; alone it prints what it has found.
+a real websocket in another process. Called by `cluster.py`; alone it prints the results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALLS: Final = 20
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Provide what is measured, and the backend's options for it."""
+    """Yield the name of the measured engine, and the backend's options for it."""
     if os.environ.get("NOMAD_ADDR"):
         yield (
             f"Nomad at {os.environ['NOMAD_ADDR']}",

@@ -1,8 +1,8 @@
 """Measure how rollouts per second grow with the nodes of a Ray cluster, with a model of fixed latency.
 
 The nodes are processes of this machine, the cluster is that of the tests, and each node's worker runs a fixed number
-of rollouts at a time: what is measured is whether spreading them costs anything. Called by `cluster.py`; alone it
-prints what it has found.
+of rollouts at a time: this measures whether spreading them costs anything. Called by `cluster.py`; alone it prints
+the results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measure rollouts per second on one to four identical hosts, with a model of fixed latency.
 
-A host is a node of a Slurm on this machine, with one agent and a budget of slots. What a rollout waits for is the model
-and, when all slots are taken, a slot; so twice the hosts should do twice the rollouts, as long as the one machine that
-runs all the hosts, the model and the caller is not itself what runs out.
+A host is a node of a Slurm on this machine, with one agent and a budget of slots. A rollout waits for the model and,
+when all slots are taken, for a slot. So twice the hosts should do twice the rollouts, unless the machine, which runs
+all the hosts, the model and the caller, is the bottleneck.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ SLOTS = 32
 
 
 def family(before: set[int]) -> set[int]:
-    """Return the processes of all sandboxes, with the new processes that started them: shims, launchers, logins."""
+    """Return the processes of all sandboxes and the new processes that started them: shims, launchers, logins."""
     table = read_table()
     marked = {pid for pid in table if read_marker(pid) is not None or in_container(pid)}
     found = set(marked)

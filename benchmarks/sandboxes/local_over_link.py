@@ -1,9 +1,9 @@
-"""What backend `local` would cost as a link: `python -m benchmarks.sandboxes.local_over_link` prints JSON.
+"""Measure what backend `local` would cost as a link: `python -m benchmarks.sandboxes.local_over_link` prints JSON.
 
 The backends for other machines (ssh, slurm, ray) start programs through a `Link`. A link of subprocesses makes a
 backend for this machine in a hundred lines, without control groups or disk limits. This opens a sandbox, runs a
 command and closes the sandbox with `local` and with that backend, in turn. CPU is that of this process and of all that
-it started and that has ended, so it is not given where an agent is shared: that one goes on. `--write` keeps the result
+it started and that has ended, so it is not given for a shared agent, which continues. `--write` keeps the result
 in local_over_link.json and the lines of docs/benchmarks.md.
 """
 
@@ -105,7 +105,7 @@ class LinkBackend(MachineBackend):
         yield (SubprocessLink(),)
 
     def address(self) -> Mapping[str, Any]:
-        """Say nothing: there is one machine."""
+        """Do nothing: there is one machine."""
         return {}
 
 

@@ -7,9 +7,8 @@ All of them: `pip install transformers atroposlib trl accelerate datasets torch 
 `verl` and `areal` without dependencies, and what AReaL then asks for by name (ray, torchdata, numba and the like).
 
 A result has the `exchanges` (prompt ids and sampled ids of every turn), `samples` (ids and masks) where the peer makes
-its own, or `error` (what the peer raised) `unsupported` (why it does not run the case) or `absent` (what is not
-installed). The sampler is a script: whatever
-the prompt, turn n samples the ids that the job holds.
+its own, or `error` (what the peer raised), `unsupported` (why it does not run the case) or `absent` (what is not
+installed). The sampler is a script: turn n samples the ids that the job holds, whatever the prompt is.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Engine:
     def _answer(self, jobs: Sequence[Job]) -> None:
         try:
             results = sampled(self._params, self.version, jobs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - all waiters must get the error, whatever it is
             for job in jobs:
                 job.result.set_exception(error)
             return

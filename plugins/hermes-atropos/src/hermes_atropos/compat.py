@@ -23,7 +23,7 @@ from hermes_core.contracts.errors import ConfigError, UnavailableComponentError
 REPLACED: Final[Mapping[str, str]] = {
     "BaseEnv.__init__": "loads a tokenizer over the network and starts servers before anything is checked",
     "BaseEnv.collect_trajectories": "drops inference_logprobs, loses a group to one failure, leaves orphans running",
-    "BaseEnv.handle_send_to_api": "drops what a 4xx answers, and groups whose group_overrides is None",
+    "BaseEnv.handle_send_to_api": "drops groups that the API refuses (4xx), and groups whose group_overrides is None",
     "BaseEnv.env_manager": "cancels rollouts in flight when the queue is full or an evaluation starts",
     "BaseEnv.process_manager": "runs one group at a time; a failing one ends the run; forces use_wandb",
     "ServerManager.managed_server": "takes no tool_call_parser; parses tool calls only where vLLM is installed",

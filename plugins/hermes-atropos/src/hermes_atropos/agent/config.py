@@ -39,7 +39,7 @@ _ISOLATED: Final[Mapping[str, str]] = {"local": "bwrap", "nomad": "container+slo
 _REPLACED: Final = {
     "max_agent_turns": "set agent_max_steps",
     "terminal_backend": "set tool_pool_mode",
-    "prompt_field": "remove it: build_task makes the prompt of an item",
+    "prompt_field": "remove it: build_task returns the prompt of an item",
 }
 """Fields of other environments that an `AgentEnv` does not have, with a hint for each."""
 
@@ -85,7 +85,7 @@ class AgentEnvConfig(HermesAgentEnvConfig):
     modal_execution_timeout: float = Field(default=30.0, gt=0, description="modal: seconds of one command.")
     modal_secrets: str = Field(default="", description="modal: names of secrets, with commas.")
     modal_env_vars: str = Field(default="", description="modal: environment of sandboxes, K=V;K=V.")
-    modal_workspace_base: str = Field(default="/data", description="modal: where workspaces lie.")
+    modal_workspace_base: str = Field(default="/data", description="modal: folder of the workspaces.")
 
     agent_max_steps: int = Field(default=50, ge=1, description="Turns of one trajectory.")
     agent_temperature: float = Field(default=0.7, ge=0, allow_inf_nan=False, description="Sampling temperature.")

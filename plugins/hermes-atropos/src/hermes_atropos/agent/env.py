@@ -41,9 +41,9 @@ AgentEnvConfigT = TypeVar("AgentEnvConfigT", bound=AgentEnvConfig)
 class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     """An environment in which an `AtroposAgent` works on each item.
 
-    A subclass writes `setup_agent_env`, `get_next_item`, `build_task` and `score_trajectory`; where the workspace has
-    to be prepared or looked at, `setup_trajectory_workspace` and `verify_and_score_trajectory`. Grouping, outcomes,
-    `serve`, `process` and `evaluate` are those of every environment here.
+    A subclass writes `setup_agent_env`, `get_next_item`, `build_task` and `score_trajectory`. To prepare or inspect the
+    workspace, it also writes `setup_trajectory_workspace` and `verify_and_score_trajectory`. Grouping, outcomes,
+    `serve`, `process` and `evaluate` are those of `HermesAgentBaseEnv`.
     """
 
     name: str | None = "agent"
@@ -67,7 +67,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         self.tools: ToolRegistry = self.build_tools()
 
     def build_tools(self) -> ToolRegistry:
-        """Return the tools of this environment: those of its toolsets; extend it with `Tool`s of your own."""
+        """Return the tools of the environment's toolsets; override it to add `Tool`s of your own."""
         config = self.config
         return build_tool_registry(
             ["all"] if config.distribution is not None else config.enabled_toolsets,
@@ -78,7 +78,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     @abstractmethod
     def build_task(self, item: Any) -> str:
-        """Return what the agent is asked."""
+        """Return the text of the agent's task."""
 
     @abstractmethod
     async def score_trajectory(self, item: Any, final_response: str) -> float:
@@ -86,7 +86,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     @abstractmethod
     async def setup_agent_env(self) -> None:
-        """Prepare the environment, once, when its backend is there."""
+        """Prepare the environment; called once, after its backend has started."""
 
     async def setup_trajectory_workspace(
         self,
@@ -95,7 +95,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         trajectory_id: str,  # noqa: ARG002 - for subclasses
         exec_tool: ExecTool,  # noqa: ARG002 - for subclasses
     ) -> Mapping[str, Any]:
-        """Prepare a trajectory's workspace before its agent starts; what it returns is passed to verification."""
+        """Prepare a trajectory's workspace before its agent starts; the result is passed to verification."""
         return {}
 
     async def verify_and_score_trajectory(
@@ -110,14 +110,14 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     ) -> tuple[float, Mapping[str, Any]]:
         """Score a trajectory in its workspace; by default by its final answer.
 
-        Called for a run that used up its steps too: see `agent_result.success`. Every process of the agent has been
-        stopped before, its files are as it left them. Numbers in the metadata become parts of the reward,
+        Also called for a run that used up its steps: see `agent_result.success`. All processes of the agent were
+        stopped before, and its files are unchanged. Numbers in the metadata become parts of the reward;
         `verification_messages` are added to the stored messages.
         """
         return await self.score_trajectory(item, final_response), {}
 
     def build_agent_config(self, item: Any) -> AgentConfig:  # noqa: ARG002 - for subclasses
-        """Return how the agent works on an item; by default as the config says."""
+        """Return the agent's configuration for an item; by default, the one from the environment's config."""
         return self._agent_config()
 
     async def setup(self) -> None:
@@ -169,7 +169,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                 await client.aclose()
 
     async def aclose(self) -> None:
-        """Close everything live."""
+        """Close the tool backend and everything else that is open."""
         try:
             await self.shutdown_tool_backend()
         finally:

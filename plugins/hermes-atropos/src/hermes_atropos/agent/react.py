@@ -157,7 +157,7 @@ class _Reader:
             name, value, self._at = _body(self._text, self._at)
             closer = _CLOSER.match(self._text, self._at)
             if closer is None:
-                raise _UnreadableError("it has no </tool_call> after its JSON")  # noqa: TRY301 - kept like the rest
+                raise _UnreadableError("it has no </tool_call> after its JSON")  # noqa: TRY301 - recorded below
             self._at = closer.end()
             self.found.append(_call(name, value, self._text[start : self._at]))
             self._problems_in_a_row = 0

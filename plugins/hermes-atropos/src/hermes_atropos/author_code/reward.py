@@ -70,7 +70,7 @@ def as_score(value: Any) -> Score:
 class RewardMaker:
     """Creates the verifier `compute_reward` of one environment for the rollouts of one item.
 
-    `missing_tools` are those that the environment's own code asked for and that a warning has named.
+    `missing_tools` are the unavailable tools that were already warned about.
     """
 
     class Options(BaseModel):

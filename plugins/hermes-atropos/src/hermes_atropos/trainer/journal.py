@@ -17,8 +17,8 @@ from hermes_runner import JsonlFile
 class Journal:
     """An append-only JSONL file, of one or several processes; lines are serialised at once and written by a thread.
 
-    What could not be written raises `OutputError` once, at the next `append`, and is tried again with the lines after
-    it; `aclose` waits for the last line. Half a line that a killed process left is cut off with the first write.
+    If a write fails, the next `append` raises `OutputError` once, and the lines are written with the lines after them.
+    `aclose` waits for the last line. The first write cuts off half a line that a killed process left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +40,7 @@ class Journal:
             self._writing = asyncio.create_task(self._flush())
 
     async def aclose(self) -> None:
-        """Write pending lines, those that failed once more, and close the file; a cancelled caller waits as well."""
+        """Write pending lines, including those of a failed write, and close the file; a cancelled caller also waits."""
         try:
             await run_uncancelled(self._write_rest())
         finally:
