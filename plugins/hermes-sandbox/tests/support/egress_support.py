@@ -128,7 +128,7 @@ async def _http(origin, reader, writer):
 
 @asynccontextmanager
 async def origin(serve=_http):
-    """Start a server; `serve(origin, reader, writer)` plays a connection, which is closed afterwards."""
+    """Start a server; `serve(origin, reader, writer)` handles a connection, which is closed afterwards."""
     made = Origin()
     tasks = set()
 
