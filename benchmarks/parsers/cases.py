@@ -1,6 +1,6 @@
-"""What a tool-call parser is asked in the comparison: for each behaviour the messages, and how an answer is judged.
+"""The cases of the parser comparison: for each behaviour the messages, and how an answer is judged.
 
-Everybody gets the same texts and tokens. An answer is a dict with "content" and "calls" (name and arguments as text),
+All parsers get the same texts and tokens. An answer is a dict with "content" and "calls" (name and arguments as text),
 or "error". A judge returns why the answers do not show the behaviour, or "" when they do. A behaviour without messages
 for a wire format does not apply there (there is nothing to close, or the family's models write no reasoning).
 """

@@ -6,7 +6,7 @@ Usage: python -m benchmarks.parsers.speed --write [--speed] [--peers-python PATH
 `--write` measures and writes speed.json beside this file; without `--peers-python` the peers' times in it are kept,
 and with names of families all other families' figures; `--speed` measures times on the message only. Without `--write`
 families are measured and printed only. `--table` prints the README's table. A message has 2,048 characters and three
-calls whose arguments hold program text with quotes, backslashes and line breaks; everybody parses it with the tools'
+calls whose arguments hold program text with quotes, backslashes and line breaks; all sides parse it with the tools'
 schemas. `json.loads` reads the same calls as a JSON document of the same size, in turns with the parser, and the best
 of many rounds counts on all sides.
 """

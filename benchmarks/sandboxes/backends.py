@@ -8,8 +8,8 @@
 - Opening a slot in a running agent, 1,000 open slots, a file of 50 MB each way.
 - SWE-ReX by its own code, with `--peers-python` a Python that has it.
 
-`--write` keeps the result in backends.json and the table of docs/benchmarks.md. What is absent here (no engine,
-no sshd) is named.
+`--write` keeps the result in backends.json and the table of docs/benchmarks.md. Places that are absent here
+(no engine, no sshd) are named.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `python -m benchmarks.sandboxes.capacity` opens a few dozen sandboxes of each kind, has each run a command, and looks at
 what they hold while nothing runs: memory (proportional set size, so that shared pages count once), processes, the
 caller's own memory and descriptors, and how long opening took. `--write` keeps the result in capacity.json and the
-tables of docs/capacity.md. What cannot be started here is named with its reason.
+tables of docs/capacity.md. Kinds that cannot start here are named, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be killed in each kind of sandbox, and how to count leftovers."""
+"""The processes to kill in each kind of sandbox, and how to count leftovers."""
 
 from __future__ import annotations
 

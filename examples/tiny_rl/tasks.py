@@ -3,9 +3,9 @@
 A question names a colour; the file of that colour holds the code, or names the file that does. All files look alike, so
 that a model that knows how to call `read_file` but not which file to read finds the right code only by luck.
 
-Held out are pairs of a colour and the one that its file names: in training no file of the first names the second. Each
-colour is asked about, and named, in training and in the held-out tasks, so that those need what was learnt, twice in a
-row, in a combination that was never seen.
+The held-out tasks have pairs of a colour and the colour that its file names; in training, no file of the first names
+the second. Each colour is asked about, and named, in training and in the held-out tasks. So a held-out task needs what
+was learnt, twice in a row, in a combination that training never had.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def main() -> None:
     """Train until the steps are done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="folder with the first weights, in model.npz")
-    parser.add_argument("folder", type=Path, help="folder for what comes out")
+    parser.add_argument("folder", type=Path, help="folder for the results")
     parser.add_argument("--api", default="http://127.0.0.1:8000", help="Atropos' trajectory API")
     parser.add_argument("--server", default="http://127.0.0.1:8900", help="the model's server")
     parser.add_argument("--steps", type=int, default=48)
