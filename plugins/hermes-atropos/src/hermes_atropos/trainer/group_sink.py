@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,9 @@ class GroupSink:
         self._ledger = ledger
         self._journal: Journal | None = None
         self._untrainable = 0
+        self._delivered: dict[str, str] = {}
+        """Rollouts of delivered groups that the ledger has not recorded yet, with the reason it will record."""
+        self._ledger_error: HermesError | None = None
         self.path: Path | None = None
         self.send: Send | None = None
         self.outside: Callable[[Group], Awaitable[bool]] | None = None
@@ -66,9 +69,16 @@ class GroupSink:
             )
 
     async def deliver(self, group: Group, *, to_trainer: bool) -> bool:
-        """Write a group to the file, if any, and send it with `to_trainer`; return False if it is refused."""
+        """Write a group to the file, if any, and send it with `to_trainer`; return False if it is refused.
+
+        An exception means that the group was not delivered, so the caller may deliver it again. If the ledger fails
+        after the delivery, this logs it and returns True; the next call raises the ledger's error and delivers nothing.
+        """
         if self.outside is not None and ITEM.get() is None:
             return await self.outside(group)
+        if self._ledger_error is not None:
+            error, self._ledger_error = self._ledger_error, None
+            raise error
         if not self._config.include_messages:
             group = {**group, "messages": None}
         self._untrainable = 0
@@ -77,7 +87,7 @@ class GroupSink:
             self._write(group)
             reason = f"written to {self.path}"
         if not to_trainer:
-            self.settle(group, End.SENT, reason or "not stored: data_path_to_save_groups is not set")
+            self._settle_delivered(group, reason or "not stored: data_path_to_save_groups is not set")
             return True
         if self.send is None:
             raise HermesError("expected a trajectory API to send to, got none: this environment is not served")
@@ -93,27 +103,53 @@ class GroupSink:
         except HermesError as error:
             self.settle(group, End.ERRORED, error.message)
             raise
-        self.settle(group, End.SENT, said)
+        self._settle_delivered(group, said)
         return True
 
+    def _settle_delivered(self, group: Group, reason: str) -> None:
+        """Close the rollouts of a delivered group; if the ledger fails, the next attempt to close them records it."""
+        rollouts = self._lines(group)
+        self._delivered |= dict.fromkeys(rollouts, reason)
+        try:
+            self._close(rollouts, End.SENT, reason)
+        except HermesError as error:
+            self._ledger_error = error
+            said = "a group was delivered (%s), which the ledger does not record yet: %s"
+            logger.warning(said, reason, error.message)
+
     def settle_open(self, group: Mapping[str, Any], end: End, reason: str) -> None:
-        """Close the open rollouts of a group."""
-        for rollout in rollout_ids(group):
-            if self._ledger.is_open(rollout):
-                self._ledger.close(rollout, end, reason)
+        """Close the open rollouts of a group; those of a delivered group end as sent, whatever `end` says."""
+        self._close(rollout_ids(group), end, reason)
 
     def settle(self, group: Mapping[str, Any], end: End, reason: str) -> None:
         """Close the rollouts of a group; sequences without a rollout id get one line each."""
-        self.settle_open(group, end, reason)
-        if rollout_ids(group):
-            return
+        self._close(self._lines(group), end, reason)
+
+    def _lines(self, group: Mapping[str, Any]) -> Sequence[str]:
+        """Return the ids of a group's lines in the ledger, and begin lines for sequences without a rollout id."""
+        if rollouts := rollout_ids(group):
+            return rollouts
         group_id = f"gr_{uuid.uuid4().hex[:12]}"
-        for index in range(len(group.get("tokens") or ())):
-            self._ledger.begin(f"{group_id}-{index}", group_id=group_id)
-            self._ledger.close(f"{group_id}-{index}", end, reason)
+        rollouts = [f"{group_id}-{index}" for index in range(len(group.get("tokens") or ()))]
+        for rollout in rollouts:
+            self._ledger.begin(rollout, group_id=group_id)
+        return rollouts
+
+    def _close(self, rollouts: Iterable[str], end: End, reason: str) -> None:
+        for rollout in rollouts:
+            if self._ledger.is_open(rollout):
+                said = self._delivered.get(rollout)
+                self._ledger.close(rollout, end if said is None else End.SENT, reason if said is None else said)
+            self._delivered.pop(rollout, None)
 
     async def aclose(self) -> None:
-        """Write pending groups, and the page beside the file."""
+        """Close the rollouts of delivered groups in the ledger, write pending groups and the page beside the file."""
+        try:
+            self._close(list(self._delivered), End.SENT, "")
+        finally:
+            await self._close_file()
+
+    async def _close_file(self) -> None:
         if self._journal is None or self.path is None:
             return
         journal, self._journal = self._journal, None
