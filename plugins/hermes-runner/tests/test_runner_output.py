@@ -164,8 +164,11 @@ def test_forgetting_failed_rollouts_moves_them_and_keeps_the_others(opened):
     folder = opened()
     folder.rollouts.append(outcome("good"))
     folder.rollouts.append(outcome("bad", disposition="drop"))
+    for name in ("summary.json", "report.html"):
+        folder.write_text(name, "of both")
     folder.close()
     assert opened(retry_failed=True).done == {"good"}
+    assert not [name for name in ("summary.json", "report.html") if (folder.path / name).exists()]
     assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["good"]
     assert [line["rollout_id"] for line in lines(folder.path / "attempts.jsonl")] == ["bad"]
 
@@ -221,10 +224,11 @@ def test_a_grown_group_size_is_fixed_when_a_rollout_begins(opened):
     opened({"group_size": 4}).close()  # it could not start
     opened({"group_size": 2}).close()
     grown = opened({"group_size": 4})
-    grown.write_text("summary.json", "{}")
+    for name in ("summary.json", "report.html"):
+        grown.write_text(name, "{}")
     grown.begin()
     grown.close()
-    assert not (grown.path / "summary.json").exists()
+    assert not [name for name in ("summary.json", "report.html") if (grown.path / name).exists()]
     with pytest.raises(OutputError, match="group_size"):
         opened({"group_size": 2})
 

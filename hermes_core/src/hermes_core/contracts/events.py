@@ -79,7 +79,7 @@ class Sink(Protocol):
         ...
 
     def write(self, outcome: Mapping[str, Any]) -> None:
-        """Write one outcome, given as in `rollouts.jsonl`."""
+        """Write one outcome: this sink's own copy of its line in `rollouts.jsonl`."""
         ...
 
     def close(self) -> None:
@@ -92,8 +92,8 @@ class SummarySink(Sink, Protocol):
     """A sink that wants the summary of the run as well."""
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Take what stands in `summary.json`: once, after the last outcome and before `close`, also if interrupted.
+        """Write a copy of `summary.json`: once, after the last outcome and before `close`, also if interrupted.
 
-        An `OutputError` is the run's own, told when all sinks are closed. Whatever else it raises is a warning.
+        An `OutputError` ends the run, with the sink's name, when all sinks are closed. Any other error is a warning.
         """
         ...

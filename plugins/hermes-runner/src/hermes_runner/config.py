@@ -161,7 +161,7 @@ class RunConfig(BaseModel):
     max_failures: int = Field(16, ge=0)
     """The run stops when so many rollouts have failed with one cause and none has succeeded; 0: never."""
     report: bool = True
-    """Write `report.html`, with the sink `report`."""
+    """Write `report.html`, with the sink `report`; False excludes naming that sink in `sinks`."""
     sinks: list[Choice] = Field(default_factory=list)
     """Where outcomes are written in addition to `rollouts.jsonl`; each sink at most once."""
     plugins: PluginConfig = PluginConfig()
@@ -175,6 +175,8 @@ class RunConfig(BaseModel):
         names = [sink.name for sink in self.sinks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"sinks: expected each sink once, got {twice!r} {names.count(twice)} times")
+        if not self.report and "report" in names:
+            raise ValueError("expected one of report: false (--no-report) and a sink 'report', got both: remove one")
         self._check_protocol()
         self.sandbox_spec()
         return self

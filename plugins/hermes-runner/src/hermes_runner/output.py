@@ -97,10 +97,9 @@ class OutputFolder:
                 raise self._unreadable(number, line) from error
 
     def begin(self) -> None:
-        """Bind the folder to these settings, which may have grown; its summary is no longer that of all of it."""
+        """Bind the folder to these settings, which may have grown, and remove what an earlier run made of its lines."""
         write_atomically(self.path / MANIFEST, _as_json(self.manifest))
-        with contextlib.suppress(OSError):
-            (self.path / SUMMARY).unlink()
+        _remove_results(self.path)
 
     def write_text(self, name: str, text: str) -> Path:
         """Replace a file of the folder atomically."""
@@ -115,6 +114,13 @@ class OutputFolder:
             self._lock = -1
 
 
+def _remove_results(folder: Path) -> None:
+    """Remove the summary and the report, because the rollouts they show are no longer all or the same."""
+    for name in (SUMMARY, REPORT):
+        with contextlib.suppress(OSError):  # there is none, or it cannot be replaced either, which the run then says
+            (folder / name).unlink()
+
+
 def _forget_failed(folder: Path) -> None:
     source = folder / ROLLOUTS
     if not source.exists():
@@ -127,7 +133,9 @@ def _forget_failed(folder: Path) -> None:
             for line in lines:
                 if not _is_forgotten(line):
                     kept.write(line)
-                elif hashlib.sha256(line).digest() not in known:
+                    continue
+                _remove_results(folder)
+                if hashlib.sha256(line).digest() not in known:
                     attempts.append_line(line)
     except OSError as error:
         raise unwritable_error(source, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import threading
@@ -122,15 +123,17 @@ async def test_a_sandbox_lost_under_the_verifier_is_the_backends_and_repeated(ru
     assert (lines[0]["attempt"], len(attempts), lines[0]["reward_failure"]["blame"]) == (3, 2, "backend")
 
 
-def exits():
-    raise SystemExit(3)
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyError("nothing"), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()]
+)
+async def test_a_sink_that_raises_costs_no_rollout(run_models, error):
+    def fail():
+        raise error
 
-
-@pytest.mark.parametrize("action", [exits, lambda: {}["nothing"]])
-async def test_a_sink_that_raises_costs_no_rollout(run_models, action):
-    sinks = {"bad": Fed(action), "good": Fed()}
+    sinks = {"bad": Fed(fail), "good": Fed()}
     lines, _, errors = await run_models([Script(says("done"))] * 2, sinks=sinks)
     assert len(lines) == 2
+    assert all(type(error).__name__ in said for said in errors)
     assert sinks["good"].got == ["r0", "r1"]
     assert sinks["bad"].closed
     assert sum(errors.values()) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import threading
 from collections import Counter
 from pathlib import Path
@@ -133,9 +134,40 @@ async def test_what_goes_wrong_with_the_summary_is_a_warning_that_names_the_way_
 async def test_a_summary_that_cannot_be_written_is_the_runs_error_when_all_sinks_are_closed(registry, config):
     sink, other = Noting(OutputError("the table is full", hint="drop one")), Noting()
     registry = with_sink(with_sink(registry, sink), other, "other")
-    with pytest.raises(OutputError, match="the table is full"):
+    with pytest.raises(OutputError, match=r"^sink noting: the table is full\n  → drop one$"):
         await run(registry, config(sinks=["noting", "other"]))
     assert sink.calls[-2:] == other.calls[-2:] == ["summary", "close"]
+
+
+async def test_the_second_sink_that_cannot_write_the_summary_is_named_in_a_warning(registry, config):
+    first, second = (Noting(OutputError(f"table {number} is full")) for number in (1, 2))
+    registry = with_sink(with_sink(registry, first), second, "other")
+    stream = io.StringIO()
+    with pytest.raises(OutputError, match="sink noting: table 1 is full"):
+        await Run(config(sinks=["noting", "other"]), registry, stream=stream).execute()
+    assert "warning: sink other: table 2 is full; what it writes may lack its end" in stream.getvalue()
+
+
+async def test_a_sink_that_changes_what_it_gets_changes_it_for_nobody_else(registry, config):
+    class Changing(Noting):
+        def write(self, outcome):
+            outcome["messages"].clear()
+            outcome.pop("reward")
+
+        def write_summary(self, summary):
+            summary["rollouts"].clear()
+            summary.pop("run")
+
+    class Keeping(Noting):
+        def write(self, outcome):
+            self.outcome = outcome
+
+    keeping = Keeping()
+    registry = with_sink(with_sink(registry, Changing(), "changing"), keeping)
+    result, _ = await run(registry, config(sinks=["changing", "noting"]))
+    recorded = json.loads((result.folder / "rollouts.jsonl").read_text())
+    assert keeping.outcome == recorded
+    assert keeping.summary == result.summary == json.loads((result.folder / "summary.json").read_text())
 
 
 async def test_a_sink_that_takes_too_long_with_the_summary_is_left_behind():
@@ -171,7 +203,7 @@ async def test_a_sink_that_gives_up_by_itself_is_fed_on_and_closed():
     feed = SinkFeed("impatient", sink, errors, limit=60)
     await feed.open("")
     for _ in range(2):
-        await feed.put({})
+        feed.put(b"{}")
     assert await feed.close() is None
     assert sink.calls == ["open", "write", "write", "close"]
     assert errors == {"impatient: TimeoutError: no answer in 5 s": 2}
@@ -196,6 +228,24 @@ async def test_a_report_that_is_listed_among_the_sinks_is_written_once(registry,
     assert [sink.name for sink in settings.all_sinks()] == ["report"]
     await run(registry, settings)
     assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_report_that_is_both_listed_and_left_out_is_refused(config, capsys):
+    said = "expected one of report: false (--no-report) and a sink 'report', got both"
+    with pytest.raises(UserError, match=re.escape(said)):
+        config(sinks=["report"], report=False)
+    file = Path(config().tasks).with_name("run.yaml")
+    file.write_text("sinks: [report]\n")
+    assert main(["run", config().tasks, "--config", str(file), "--no-report"], environ={}) == 2
+    assert said in capsys.readouterr().err
+
+
+async def test_no_report_is_left_that_lacks_rollouts_recorded_later(registry, config, tmp_path):
+    await run(registry, config())
+    assert (tmp_path / "out" / "report.html").exists()
+    await run(registry, config(group_size=2, report=False))
+    assert len((tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines()) == 2
+    assert not (tmp_path / "out" / "report.html").exists()
 
 
 def test_a_report_that_cannot_be_written_fails_the_command_and_says_what_writes_it(config, tmp_path, capsys):

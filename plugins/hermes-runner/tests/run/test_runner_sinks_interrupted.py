@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import signal
 import threading
 from collections import Counter
 
 import pytest
 
 from hermes_core.contracts.errors import UserError
+from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason
 from hermes_core.specs import EngineSpec, SinkSpec
 from hermes_runner.config import RunConfig
+from hermes_runner.output import OutputFolder
 from hermes_runner.run import sinks
 from hermes_runner.run.local_engine import LocalEngine
-from hermes_runner.run.run import Run
+from hermes_runner.run.run import Run, execute
 from hermes_runner.run.scheduling import Recorder
 from hermes_runner.run.sinks import SinkFeed
-from hermes_testing.watching import TooSoon, with_more_time
+from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 
 class Noting:
@@ -75,7 +79,7 @@ async def cancel(task):
 async def test_a_sink_is_fed_on_and_closed_after_a_wait_for_it_was_cancelled(slow_sink):
     feed = await open_feed(slow_sink)
     for _ in range(3):
-        await feed.put({})
+        feed.put(b"{}")
     waiting = asyncio.create_task(feed.drain())
     await slow_sink.begun.wait()
     await cancel(waiting)
@@ -87,7 +91,7 @@ async def test_a_sink_is_fed_on_and_closed_after_a_wait_for_it_was_cancelled(slo
 async def test_a_cancelled_wait_can_be_repeated_though_the_queue_is_full(slow_sink, monkeypatch):
     monkeypatch.setattr(sinks, "_WAITING", 1)
     feed = await open_feed(slow_sink)
-    await feed.put({})
+    feed.put(b"{}")
     await slow_sink.begun.wait()
     for _ in range(2):
         waiting = asyncio.create_task(feed.drain())
@@ -100,7 +104,7 @@ async def test_a_cancelled_wait_can_be_repeated_though_the_queue_is_full(slow_si
 
 async def test_a_sink_that_was_not_waited_for_is_named_and_gets_no_second_call_at_a_time(slow_sink):
     feed = await open_feed(slow_sink)
-    await feed.put({})
+    feed.put(b"{}")
     await slow_sink.begun.wait()
     closing = asyncio.create_task(feed.close())
     await asyncio.sleep(0)
@@ -109,13 +113,76 @@ async def test_a_sink_that_was_not_waited_for_is_named_and_gets_no_second_call_a
     assert feed.unclosed_error == "slow_sink: was not closed, because the run was ended before it had taken everything"
 
 
+def outcome(rollout_id):
+    return RolloutOutcome(
+        rollout_id=rollout_id,
+        task_id="a",
+        group_id="g",
+        index=0,
+        split="train",
+        seed=0,
+        messages=[],
+        turns=1,
+        stop_reason=StopReason.FINAL_ANSWER,
+        reward_status=RewardStatus.OK,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    opened = OutputFolder.open(tmp_path / "recorded", {}, facts={})
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("moment", ["while the queue is full", "while the line is written"])
+async def test_an_outcome_is_recorded_and_sent_once_though_its_recording_is_cancelled(
+    folder, slow_sink, monkeypatch, moment
+):
+    monkeypatch.setattr(sinks, "_WAITING", 1)
+    other = Noting()
+    recorder = Recorder(folder, {"slow": slow_sink, "other": other})
+    await recorder.start()
+    if moment == "while the queue is full":
+        await recorder.record(outcome("r0"))
+        await slow_sink.begun.wait()
+    recording = asyncio.create_task(recorder.record(outcome("r1")))
+    if moment == "while the queue is full":
+        await eventually(lambda: b'"r1"' in folder.rollouts.path.read_bytes())
+    else:
+        await asyncio.sleep(0)
+    await cancel(recording)
+    slow_sink.release.set()
+    await recorder.close()
+    recorded = folder.rollouts.path.read_bytes().splitlines()
+    assert recorder.closing_errors == []
+    assert slow_sink.calls == other.calls == ["open", *["write"] * len(recorded), "close"]
+    assert recorded[-1].startswith(b'{"rollout_id":"r1"')
+
+
+async def test_a_sink_that_lags_behind_slows_the_run(folder, slow_sink, monkeypatch):
+    monkeypatch.setattr(sinks, "_WAITING", 2)
+    recorder = Recorder(folder, {"slow": slow_sink})
+    await recorder.start()
+    await recorder.record(outcome("r0"))
+    await slow_sink.begun.wait()
+    await recorder.record(outcome("r1"))
+    last = asyncio.create_task(recorder.record(outcome("r2")))
+    await eventually(lambda: b'"r2"' in folder.rollouts.path.read_bytes())
+    assert not last.done()
+    slow_sink.release.set()
+    await last
+    await recorder.close()
+    assert slow_sink.calls == ["open", "write", "write", "write", "close"]
+
+
 @pytest.fixture
 def config(tmp_path):
     task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
 
-    def made(*names):
-        values = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "group_size": 50}
+    def made(*names, group_size=50):
+        values = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "group_size": group_size}
         values |= {"enabled_toolsets": ["terminal"], "sinks": list(names), "max_concurrent": 1, "engine": "noting"}
         return RunConfig.parse({**values, "report": False}, source="the test")
 
@@ -127,6 +194,113 @@ def with_sinks(registry, **given):
         spec = SinkSpec(name=name, summary="Notes.", target="test:Noting")
         registry = registry.with_component(spec, sink)
     return registry
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("method", ["write", "write_summary", "close"])
+async def test_whatever_a_sink_raises_the_others_and_the_engine_are_closed(engines, config, error, method):
+    class Summing(Noting):
+        def write_summary(self, summary):
+            del summary
+            self.calls.append("summary")
+
+    class Raising(Summing):
+        def write(self, outcome):
+            self.fail("write")
+
+        def write_summary(self, summary):
+            self.fail("write_summary")
+
+        def close(self):
+            self.fail("close")
+
+        def fail(self, called):
+            if called == method:
+                raise error("of the sink")
+
+    bad, other = Raising(), Summing()
+    registry, closed = engines
+    stream = io.StringIO()
+    run = Run(config("bad", "other", group_size=2), with_sinks(registry, bad=bad, other=other), stream=stream)
+    result = await run.execute()
+    assert other.calls == ["open", "write", "write", "summary", "close"]
+    assert len(closed) == 1
+    said = f"bad: PluginEscapeError: {error.__name__}: of the sink"
+    assert said in (result.summary["run"]["sink_errors"] if method == "write" else stream.getvalue())
+    assert result.clean is (method != "write")
+
+
+async def test_a_sink_that_raises_ctrl_c_as_it_begins_ends_the_run_with_its_name(engines, config):
+    class Raising(Noting):
+        def open(self, folder):
+            raise KeyboardInterrupt
+
+    registry, closed = engines
+    first = Noting()
+    with pytest.raises(UserError, match="sink 'bad' cannot begin: PluginEscapeError: KeyboardInterrupt"):
+        await Run(
+            config("first", "bad"), with_sinks(registry, first=first, bad=Raising()), stream=io.StringIO()
+        ).execute()
+    assert (first.calls, len(closed)) == (["open", "close"], 1)
+
+
+class Pressing(Noting):
+    """A sink that presses Ctrl-C in its first write, and again each time that the run waits for that write to end."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+        self.waits, self.release = threading.Semaphore(0), threading.Event()
+
+    def write(self, outcome):
+        if self.calls == ["open"]:
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1, self.times):
+                assert self.waits.acquire(timeout=60)
+                os.kill(os.getpid(), signal.SIGINT)
+            if self.times == 3:
+                self.release.wait(60)
+        super().write(outcome)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_ctrl_c_during_a_call_of_a_sink_closes_the_other_sinks_and_the_engine(
+    engines, config, monkeypatch, tmp_path, times
+):
+    registry, closed = engines
+    pressing, other, stream = Pressing(times), Noting(), io.StringIO()
+    drain = SinkFeed.drain
+
+    async def tell_and_drain(feed):
+        pressing.waits.release()
+        await drain(feed)
+
+    monkeypatch.setattr(SinkFeed, "drain", tell_and_drain)
+    registry = with_sinks(registry, pressing=pressing, other=other)
+    with pytest.raises(KeyboardInterrupt, match=r"of 50 rollouts recorded"):
+        execute(config("pressing", "other"), registry, api_key=None, stream=stream)
+    pressing.release.set()
+    recorded = len((tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines())
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["rollouts"]["total"] == recorded
+    assert other.calls == ["open", *["write"] * recorded, "close"]
+    assert len(closed) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_warned = "warning: sink pressing: was not closed, because the run was ended" in stream.getvalue()
+    assert (is_warned, times < 3) in {(True, False), (False, True)}
+
+
+def test_ctrl_c_ends_a_run_whose_event_loop_a_plugin_blocks(engines, config, monkeypatch):
+    registry, closed = engines
+
+    def block(*_):
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError("Ctrl-C twice did not end what blocks the event loop")
+
+    monkeypatch.setattr(LocalEngine, "refusals", block)
+    with pytest.raises(KeyboardInterrupt):
+        execute(config(), registry, api_key=None, stream=io.StringIO())
+    assert len(closed) == 1
 
 
 @pytest.fixture

@@ -94,7 +94,12 @@ SWITCHES: tuple[tuple[str, str, bool, str], ...] = (
     ("--allow-constrained", "allow_constrained", True, "accept samples drawn under a grammar or another mask as exact"),
     ("--allow-branches", "allow_branches", True, "accept a template that rewrites history, and begin a branch there"),
     ("--no-allow-branches", "allow_branches", False, "refuse all that would begin a branch: one sample per rollout"),
-    ("--no-report", "report", False, "write no report.html; hermes-core report DIR writes it later"),
+    (
+        "--no-report",
+        "report",
+        False,
+        "write no report.html, where `sinks` does not list report; hermes-core report DIR writes it later",
+    ),
 )
 # Names of values in the help, for flags that do not use the name of their type.
 METAVARS: dict[str, str] = {

@@ -386,19 +386,22 @@ class Run:
 def execute(
     config: RunConfig, registry: Registry, *, api_key: str | None, stream: Any, retry_failed: bool = False
 ) -> RunResult:
-    """Run to the end on an event loop of its own; Ctrl-C cancels, cleans up and raises `KeyboardInterrupt`.
+    """Run to the end on a new event loop; Ctrl-C cancels, cleans up and raises `KeyboardInterrupt`.
 
-    With `retry_failed`, rollouts that were dropped earlier are played again.
+    With `retry_failed`, rollouts that were dropped earlier are run again.
     """
     run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
-    received: list[signal.Signals] = []
+    received: list[int] = []
     try:
         return asyncio.run(_terminable(run, received))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(run.account()) from None
     except asyncio.CancelledError:
+        first = (received or [signal.SIGTERM])[0]
+        if first == signal.SIGINT:
+            raise KeyboardInterrupt(run.account()) from None
         _say_last(stream, f"terminated: {run.account()}; the same command continues the run\n")
-        raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
+        raise SystemExit(128 + first) from None
 
 
 def _say_last(stream: Any, text: str) -> None:
@@ -413,14 +416,30 @@ def _say_last(stream: Any, text: str) -> None:
             os.dup2(nowhere, number)
 
 
-async def _terminable(run: Run, received: list[signal.Signals]) -> RunResult:
-    """Run so that what others end it with cleans up like Ctrl-C."""
-    task = asyncio.ensure_future(run.execute())
+async def _terminable(run: Run, received: list[int]) -> RunResult:
+    """Execute a run; each signal that ends it cancels it once more, and none of the tasks that clean up after it."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(run.execute())
+    unhandled: list[int] = []
 
-    def end(number: signal.Signals) -> None:
+    def end(number: int) -> None:
         received.append(number)
+        unhandled.clear()
         task.cancel()
 
+    def interrupt(number: int, _: object) -> None:
+        if unhandled:  # a plugin blocks the event loop, which has not seen the Ctrl-C before this one
+            raise KeyboardInterrupt
+        unhandled.append(number)
+        loop.call_soon_threadsafe(end, number)
+
     for number in end_signals():
-        asyncio.get_running_loop().add_signal_handler(number, end, number)
-    return await task
+        loop.add_signal_handler(number, end, number)
+    # asyncio's own handler, which is set here, would cancel every task at the second Ctrl-C: sinks and engine, too.
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.SIG_IGN:
+        return await task
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        return await task
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -63,14 +63,21 @@ class Recorder:
     async def record(self, outcome: RolloutOutcome) -> Mapping[str, Any]:
         """Write a final outcome and return it as recorded."""
         value, line = _serialise(outcome)
+        # A cancelled caller still waits: a written outcome must reach every sink, and no write may outlive the file.
+        await run_uncancelled(self._record(line))
+        for feed in self._feeds:
+            await feed.wait_for_room()
+        return value
+
+    async def _record(self, line: bytes) -> None:
         await self._write(partial(self._folder.rollouts.append_line, line))
         for feed in self._feeds:
-            await feed.put(value)
-        return value
+            feed.put(line)
 
     async def record_attempt(self, outcome: RolloutOutcome) -> None:
         """Write an attempt that is played again."""
-        await self._write(partial(self._folder.attempts.append_line, _serialise(outcome)[1]))
+        line = _serialise(outcome)[1]
+        await run_uncancelled(self._write(partial(self._folder.attempts.append_line, line)))
 
     async def drain(self) -> None:
         """Wait until the sinks have had the last outcomes."""
@@ -89,7 +96,7 @@ class Recorder:
                 self.closing_errors += [] if trouble is None else [trouble]
         self.closing_errors += [error.message for error in errors[1:]]
         if errors:
-            raise errors[0]
+            raise OutputError(f"sink {errors[0].message}", hint=errors[0].hint) from errors[0]
 
     async def close(self) -> None:
         """Close the sinks, when they have had their last outcomes; a second time does nothing.
@@ -113,8 +120,7 @@ class Recorder:
         self._waiting.append((action, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
-        # A cancelled caller still waits: the file must not be closed under a write.
-        await run_uncancelled(done)
+        await done
 
     async def _flush(self) -> None:
         while self._waiting:
