@@ -48,6 +48,14 @@ class TestWordCount(ToolSuite):
         await context.write_bytes("text.txt", b"one two\nthree\n")
 
 
+class TestWordCountWithOptions(TestWordCount):
+    options: ClassVar = {"min_letters": 4}
+
+    async def test_it_counts_only_words_of_that_length(self, runtime, context):
+        result = await self.call(runtime, context)
+        assert json.loads(result.content)["words"] == 1
+
+
 class TestWordOverlap(VerifierSuite):
     plugin, component = "acme_hermes.plugin", "acme_word_overlap"
     options: ClassVar = {"reference": "the quick brown fox", "path": "answer.txt"}

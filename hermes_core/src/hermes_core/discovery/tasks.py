@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hermes_core.contracts.errors import ConfigError, HermesError, PluginError
 from hermes_core.contracts.task import LoadedTasks, Task, TaskProblem, TaskSource
@@ -21,8 +21,10 @@ _USUAL_PACKAGE: Final = "hermes-runner"
 _SHOWN_PROBLEMS: Final = 5
 
 
-def load_tasks(path: str | Path, registry: Registry, *, source: str | None = None) -> LoadedTasks:
-    """Read the tasks of a file or folder; `source` names the task source, else the path's ending decides.
+def load_tasks(
+    path: str | Path, registry: Registry, *, source: str | None = None, options: Mapping[str, Mapping[str, Any]] = {}
+) -> LoadedTasks:
+    """Read tasks; `source` names the task source, else the path's ending decides. `options` are by task source.
 
     Problems of single tasks are returned. Raises `ConfigError` when there is nothing to run at all: the path does not
     exist, cannot be read, belongs to no task source, or holds no valid task.
@@ -31,7 +33,7 @@ def load_tasks(path: str | Path, registry: Registry, *, source: str | None = Non
     if not path.exists():
         raise ConfigError(f"no task file or folder at {path}", hint=_neighbours(path))
     name = source or _source_for(path, registry)
-    reader = cast("TaskSource", registry.create("task_source", name))
+    reader = cast("TaskSource", registry.create("task_source", name, options.get(name)))
     try:
         loaded = _without_duplicates(reader.read(path))
     except OSError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from hermes_core.contracts.tool import ToolContext, ToolResult
 
 
@@ -27,14 +29,28 @@ class JsonQuery:
 class WordCount:
     """Count the words of a text file; an ordinary method runs in a worker thread with the synchronous context."""
 
+    class Options(BaseModel):
+        """Set by a run's config: `options: {tool: {acme_word_count: {min_letters: 3}}}`."""
+
+        model_config = ConfigDict(extra="forbid")
+
+        min_letters: int = Field(1, ge=1)
+        """Shorter words are not counted."""
+
+    def __init__(self, options: Options) -> None:
+        self._min_letters = options.min_letters
+
     def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
         """Read the file and count."""
         try:
             text: str = context.read_text(arguments["path"])
         except OSError as error:
             return _failure(f"cannot read {arguments['path']}: {error}")
-        counts = {"lines": len(text.splitlines()), "words": len(text.split()), "characters": len(text)}
+        counts = {"lines": len(text.splitlines()), "words": self._count_words(text), "characters": len(text)}
         return ToolResult(content=json.dumps(counts))
+
+    def _count_words(self, text: str) -> int:
+        return sum(len(word) >= self._min_letters for word in text.split())
 
 
 def _walk(value: Any, query: str) -> Any:

@@ -36,6 +36,17 @@ DEFAULT_POLICY: Mapping[str, Action] = {
 _SANDBOX = TypeAdapter(SandboxSpec)
 _TOKEN_PROTOCOLS = ("vllm", "sglang", "atropos")
 """The protocols of hermes-tokens. One of another package reports what it lacks when the run opens its model."""
+_OPTION_KINDS = ("tool", "model", "task_source")
+"""Kinds whose options are in `options`."""
+_OPTION_PLACES = {
+    "backend": "backend_options or backends",
+    "engine": "engine_options",
+    "parser": "tool_call_parser_options",
+    "sink": "sinks",
+    "verifier": "the verifier of the task",
+    "cli_command": "the arguments of the command",
+}
+"""Where the options of other kinds are."""
 _OWN_KEYS = {
     "isolation": "isolation",
     "network": "network",
@@ -118,6 +129,8 @@ class RunConfig(BaseModel):
     engine: str = "local"
     """Where rollouts run: `local` is this process; plugins add other engines."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
+    """Options of tools, models and task sources, by kind and name: `{tool: {lab_search: {host: …}}}`."""
     max_sandbox_starts: int = Field(8, ge=1)
     enabled_toolsets: list[str] | None = None
     disabled_toolsets: list[str] = Field(default_factory=list)
@@ -175,6 +188,10 @@ class RunConfig(BaseModel):
         names = [sink.name for sink in self.sinks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"sinks: expected each sink once, got {twice!r} {names.count(twice)} times")
+        for kind in self.options:
+            if kind not in _OPTION_KINDS:
+                place = f", whose options are in {_OPTION_PLACES[kind]}" if kind in _OPTION_PLACES else ""
+                raise ValueError(f"options: expected {' or '.join(_OPTION_KINDS)}, got {kind!r}{place}")
         if not self.report and "report" in names:
             raise ValueError("expected one of report: false (--no-report) and a sink 'report', got both: remove one")
         self._check_protocol()
@@ -207,6 +224,10 @@ class RunConfig(BaseModel):
         """Return the sinks of the run, including the one that writes the report."""
         of_its_own = self.report and all(sink.name != "report" for sink in self.sinks)
         return [Choice(name="report"), *self.sinks] if of_its_own else self.sinks
+
+    def options_of(self, kind: str, name: str) -> Mapping[str, Any]:
+        """Return what `options` has for a tool, a model or a task source."""
+        return self.options.get(kind, {}).get(name, {})
 
     def backend_ref(self) -> Ref:
         """Return the terminal backend with its options."""
@@ -301,7 +322,7 @@ def _readable(error: ValidationError, source: str) -> ConfigError:
 def _show_input(problem: Any) -> str:
     """Quote the value of a problem; of options show only the type, as only their component knows which are secret."""
     name, value = str(problem["loc"][0]), problem["input"]
-    is_open = name in {"backends", "sinks", "sandbox", "extra_body"} or name.endswith("_options")
+    is_open = name in {"backends", "sinks", "sandbox", "extra_body", "options"} or name.endswith("_options")
     return type(value).__name__ if is_open else quote_value(value, problem["loc"])
 
 

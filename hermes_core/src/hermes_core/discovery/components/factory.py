@@ -29,6 +29,8 @@ def load(component: Component, protocol: str | None) -> Any:
         target = _import(component, spec.target)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - wrapped with its cause, see above
         _break(component, _import_reason(spec.target, error), error)
+    if component.kind in {"cli_command", "service"} and hasattr(target, "Options"):
+        _break(component, "it declares Options, which nothing sets: a command has arguments, a service none", None)
     # A factory function says nothing about what it builds; its product is checked when it is created.
     if isinstance(target, type) or not callable(target):
         check(component, target, protocol)

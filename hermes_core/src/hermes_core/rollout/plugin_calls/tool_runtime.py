@@ -64,7 +64,8 @@ class ToolRuntime:
         """Return a tool; raises `UnknownComponentError`, which names the package that has it."""
         bound = self._tools.get(name)
         if bound is None:
-            spec, tool = self._find_tool(name) or self._installed_tool(name)
+            own = self._find_tool(name)
+            spec, tool = own or (self.tool_spec(name), cast("Tool", self.registry.create("tool", name)))
             bound = self._tools[name] = BoundTool(spec, tool, self.workers)
         return bound
 
@@ -72,10 +73,6 @@ class ToolRuntime:
         """Return a tool's declaration, without making the tool."""
         found = self._find_tool(name)
         return found[0] if found else cast("ToolSpec", self.registry.spec("tool", name))
-
-    def _installed_tool(self, name: str) -> tuple[ToolSpec, Tool]:
-        spec = cast("ToolSpec", self.registry.spec("tool", name))
-        return spec, cast("Tool", self.registry.create("tool", name, {}))
 
     def service(self, name: str) -> Any:
         """Return the `RuntimeService` that tools keep for all rollouts of this runtime, made on first use."""

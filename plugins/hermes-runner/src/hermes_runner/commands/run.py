@@ -47,6 +47,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--max-concurrent", "max_concurrent", int, "maximum number of concurrent rollouts"),
     ("--engine", "engine", str, "where rollouts run (local); plugins add others, such as ray"),
     ("--engine-options", "engine_options", dict, "JSON object of the engine's options"),
+    ("--options", "options", dict, "JSON object of options of tools, models and task sources: {KIND: {NAME: {…}}}"),
     ("--enabled-toolsets", "enabled_toolsets", list, "toolsets that the model gets (terminal,file)"),
     ("--disabled-toolsets", "disabled_toolsets", list, "toolsets to remove from the selected ones"),
     ("--distribution", "distribution", str, "draw the toolsets of each group from this distribution"),

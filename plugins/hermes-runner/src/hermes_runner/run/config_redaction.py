@@ -52,6 +52,8 @@ def _mark_secrets(config: RunConfig, registry: Registry | None) -> dict[str, Any
             values[key] = mark_secrets(registry, kind, name, values[key])
     for name, options in values["backends"].items():
         values["backends"][name] = mark_secrets(registry, "backend", name, options)
+    for kind, components in values["options"].items():
+        values["options"][kind] = {name: mark_secrets(registry, kind, name, one) for name, one in components.items()}
     for sink in values["sinks"]:
         sink["options"] = mark_secrets(registry, "sink", sink["name"], sink["options"])
     return values

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
-from typing import Any, Final, final
+from functools import cache, partial
+from typing import Any, Final, cast, final
 
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import BackendError, HermesError
@@ -15,7 +15,10 @@ from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.sandbox import BoundedBackend
 from hermes_core.contracts.task import Task
+from hermes_core.contracts.tool import Tool
+from hermes_core.discovery import Registry
 from hermes_core.rollout import RolloutSpec, Runtime, merge_sandbox_spec, run_rollout
+from hermes_core.specs import ToolSpec
 from hermes_runner.config import RunConfig
 from hermes_runner.run.closing import closing_error, message_of
 from hermes_runner.run.models import choose_parser, open_model
@@ -132,4 +135,12 @@ def _runtime(config: RunConfig, run: EngineRun, model: ModelClient) -> Runtime:
         max_sandbox_starts=config.max_sandbox_starts,
         verifier_timeout=config.verifier_timeout,
         verifier_access=config.verifier_access,
+        find_tool=cache(partial(_configured_tool, config, run.registry)),
     )
+
+
+def _configured_tool(config: RunConfig, registry: Registry, name: str) -> tuple[ToolSpec, Tool] | None:
+    """Return a tool for which the config has options; the runtime makes all others."""
+    if not (options := config.options_of("tool", name)):
+        return None
+    return cast("ToolSpec", registry.spec("tool", name)), cast("Tool", registry.create("tool", name, options))

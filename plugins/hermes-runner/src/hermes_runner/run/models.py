@@ -16,7 +16,8 @@ from hermes_runner.config import RunConfig
 
 def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task], registry: Registry) -> ModelClient:
     """Create the run's model client; opens no connection."""
-    provider = cast("ModelProvider", registry.create("model", _provider_name(config, registry)))
+    name = _provider_name(config, registry)
+    provider = cast("ModelProvider", registry.create("model", name, config.options_of("model", name)))
     options = (
         "mistake_rate",
         "rate_limit_patience",

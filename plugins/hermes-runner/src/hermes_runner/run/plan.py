@@ -79,6 +79,16 @@ def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelectio
     )
 
 
+def check_options(config: RunConfig, registry: Registry) -> None:
+    """Build each component that `options` names, so that a wrong option is an error before the run begins."""
+    for kind, components in config.options.items():
+        for name, options in components.items():
+            try:
+                registry.create(kind, name, options)
+            except HermesError as error:
+                raise ConfigError(f"options.{kind}.{name}: {error.message}", hint=error.hint) from error
+
+
 def _check(task: Task, config: RunConfig, registry: Registry) -> None:
     config.limits().with_overrides(task.limits)
     merge_sandbox_spec(config.sandbox_spec(), task.sandbox)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
+import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from hermes_core.contracts.tool import ToolResult
@@ -17,6 +18,9 @@ from hermes_core.specs import ToolSpec
 from hermes_core.tooling import ArgumentsError, prepare_arguments
 from hermes_testing.suites.rollouts import OpenRollout, RolloutBase
 from hermes_testing.watching import longest_stall
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
 
 _NO_OBJECTS = ["not json", "{", "[1]", "3", '"text"', "null", '{"a": NaN}']
 _MAPPING = {"neither": "text nor list"}
@@ -33,6 +37,13 @@ class ToolSuite(RolloutBase):
     kind = "tool"
     arguments: ClassVar[Mapping[str, Any]] = {}
     failing: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    @pytest_asyncio.fixture
+    async def runtime(self, registry: Registry) -> AsyncIterator[Runtime]:
+        """A runtime on the local backend; the tool has the suite's `options`, as a run's config would set them."""
+        own = cast("ToolSpec", registry.spec("tool", self.component)), self.make(registry)
+        async with Runtime(registry, find_tool=lambda name: own if name == self.component else None) as runtime:
+            yield runtime
 
     def test_the_schema_is_a_json_schema(self, spec: ToolSpec) -> None:
         """Of type object, with every required argument declared and described."""
@@ -88,7 +99,7 @@ class ToolSuite(RolloutBase):
 
     async def test_rollouts_do_not_share_state(self, runtime: Runtime, rollout: OpenRollout) -> None:
         """A second rollout gets the same results as the first, and the shared object is unchanged."""
-        tool = runtime.registry.create("tool", self.component, {})
+        tool = self.make(runtime.registry)
         before = repr(sorted(vars(tool).items())) if hasattr(tool, "__dict__") else ""
         answers = []
         for _ in range(2):
