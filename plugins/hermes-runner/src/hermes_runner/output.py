@@ -1,6 +1,6 @@
-"""The output folder: append-only JSON lines that survive `kill -9`, and what a resumed run finds in them.
+"""The output folder of a run: append-only JSON lines that survive `kill -9`, from which a resumed run continues.
 
-The rollout of a line that was torn by a kill is played once more.
+If a kill leaves half a line, its rollout is run again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ID = re.compile(rb'^\{"rollout_id":"([\w-]+)"')
 
 
 class FolderTakenError(OutputError):
-    """Another run was faster: the folder is its, or gone."""
+    """Another run has locked the folder, or removed it because it was empty."""
 
 
 class OutputFolder:
-    """The folder of one run, locked for this process. `done` holds the ids of the rollouts that are recorded."""
+    """The folder of one run, locked by this process. `done` contains the ids of the recorded rollouts."""
 
     def __init__(self, path: Path, lock: int, manifest: Mapping[str, Any]) -> None:
         self.path = path
@@ -49,13 +49,13 @@ class OutputFolder:
     ) -> Self:
         """Create the folder or continue in it.
 
-        `fingerprint` is what must be equal for the recorded rollouts to belong to this run; `facts` are kept beside it.
-        With `retry_failed`, dropped rollouts move to `attempts.jsonl` and count as not played.
-        A run may grow: a larger `group_size` plays what is missing.
-        Raises `OutputError` when the folder is not writable, in use, or holds a different run.
+        `fingerprint` contains the settings that must be equal for the recorded rollouts to belong to this run; `facts`
+        are written beside it. With `retry_failed`, dropped rollouts move to `attempts.jsonl` and count as not run. A
+        run may grow: a larger `group_size` runs the missing rollouts. Raises `OutputError` if the folder is not
+        writable, is in use, or contains a different run.
         """
         try:
-            # Another run may move the link meanwhile, as `runs/latest`.
+            # Another run may move a link such as `runs/latest` in the meantime.
             path = path.resolve() if path.is_symlink() else path
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -85,7 +85,7 @@ class OutputFolder:
 
     @property
     def run_id(self) -> str:
-        """The run's own id, the same after a resume."""
+        """The id of the run, which stays the same after a resume."""
         return str(self.manifest["run_id"])
 
     def outcomes(self) -> Iterator[dict[str, Any]]:
@@ -97,7 +97,7 @@ class OutputFolder:
                 raise self._unreadable(number, line) from error
 
     def begin(self) -> None:
-        """Bind the folder to these settings, which may have grown, and remove what an earlier run made of its lines."""
+        """Write the settings, whose `group_size` may have grown, and remove an earlier summary and report."""
         write_atomically(self.path / MANIFEST, _as_json(self.manifest))
         _remove_results(self.path)
 
@@ -106,7 +106,7 @@ class OutputFolder:
         return write_atomically(self.path / name, text)
 
     def close(self) -> None:
-        """Close the files and give the lock back; safe to call twice."""
+        """Close the files and release the lock; safe to call twice."""
         self.rollouts.close()
         self.attempts.close()
         if self._lock >= 0:
@@ -127,7 +127,7 @@ def _forget_failed(folder: Path) -> None:
         return
     attempts = JsonlFile(folder / ATTEMPTS)
     try:
-        # One that was cut off at this has moved some of them already.
+        # An earlier call that was killed may have moved some of them already.
         known = {hashlib.sha256(line).digest() for line in attempts.lines()}
         with source.open("rb") as lines, replace_file(source) as kept:
             for line in lines:
@@ -152,9 +152,10 @@ def _is_worthless(line: bytes) -> bool:
 
 
 def without_samples(line: str | bytes) -> str | bytes:
-    """Return a line of `rollouts.jsonl` without what a trainer reads: ids and logprobs, often nearly all of it.
+    """Return a line of `rollouts.jsonl` without the samples, a trainer's ids and logprobs: often most of the line.
 
-    Within a JSON string the marks would have a backslash before each quote; the last ones are the rollout's own.
+    The two marks cannot be inside a JSON string, where each quote has a backslash before it. Objects further inside may
+    have the same keys, so the last occurrence counts: it is the rollout's own.
     """
     if isinstance(line, str):
         return line
@@ -163,7 +164,7 @@ def without_samples(line: str | bytes) -> str | bytes:
 
 
 def rollout_id(line: bytes) -> str:
-    """Return the id in a line of `rollouts.jsonl` without reading all of it."""
+    """Return the id in a line of `rollouts.jsonl`, without parsing the whole line if possible."""
     match = _ID.match(line)
     return match[1].decode() if match else str(json.loads(line)["rollout_id"])
 
@@ -171,7 +172,7 @@ def rollout_id(line: bytes) -> str:
 def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
     file = path / MANIFEST
     if holds_nothing(path):
-        # Also where an earlier start failed before it recorded anything: its settings bind nobody.
+        # An earlier start may have failed before it recorded anything; its settings no longer matter.
         made = {"run_id": secrets.token_hex(6), "fingerprint": fingerprint, **facts}
         write_atomically(file, _as_json(made))
         return made
@@ -214,8 +215,8 @@ def _read_manifest(file: Path) -> dict[str, Any]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
-    """Return the settings in which two runs differ, secrets left out."""
-    # Also of a folder that was begun before a secret was known for one.
+    """Return the names of the settings in which two runs differ, without comparing secrets."""
+    # Both sides: the folder may be from a time when a setting was not yet known to be secret.
     old, new = comparable_values(old), comparable_values(json.loads(json.dumps(new)))
     return {key for key in {*old, *new} if old.get(key) != new.get(key)}
 

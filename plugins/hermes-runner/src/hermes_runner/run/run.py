@@ -1,4 +1,4 @@
-"""The main job: a task file in, scored rollouts, a summary and a report out."""
+"""Run a task file: scored rollouts, a summary and a report come out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from hermes_runner.run.progress import open_progress
 from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest, open_chosen
 from hermes_runner.run.scheduling import Recorder, Scheduler
 
-# What may change between the two halves of an interrupted run without making its rollouts incomparable.
+# Settings that may differ when an interrupted run continues: its rollouts stay comparable.
 _NEUTRAL = frozenset(
     {
         "out",
@@ -70,10 +70,10 @@ _NEUTRAL = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run came to.
+    """The result of a run.
 
-    `clean` is False when a task could not be run, a rollout was dropped or a sink failed to take one. What cannot be
-    closed when everything is recorded is a warning.
+    `clean` is False when a task could not be run, a rollout was dropped or a sink failed to write one. A failure to
+    close something after everything is recorded is only a warning.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class RunResult:
 
 
 class Run:
-    """One invocation: prepare everything that can fail early, play what is not recorded yet, sum up."""
+    """One run: check what can fail early, run the rollouts that are not recorded yet, write the summary."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Run:
         self._scrubber = SecretScrubber({*secret_texts(config, registry), api_key or ""})
 
     async def execute(self) -> RunResult:
-        """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
+        """Execute the run; raises a `HermesError` that names what to change, and keeps everything already recorded."""
         try:
             return await self._execute()
         except HermesError as error:
@@ -128,7 +128,7 @@ class Run:
             return await self._in_folder(folder, plan, tasks)
         finally:
             if config.out is None:
-                discard_empty(folder.path)  # while nobody else can take it
+                discard_empty(folder.path)  # before the lock is released, so no other run can take the folder
             folder.close()
 
     def _open_folder(self, fingerprint: Mapping[str, Any]) -> OutputFolder:
@@ -146,12 +146,12 @@ class Run:
         self._say("".join(f"{line}\n" for line in lines if line))
 
     def _say(self, text: str) -> None:
-        # A stream that takes nothing any more, as a full disk's, is no reason to end a run, nor to lose its summary.
+        # A stream that cannot be written any more, such as a file on a full disk, must end no run and lose no summary.
         try:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            if self._stream is sys.stderr:  # what it still holds would fail once more at the end of the process
+            if self._stream is sys.stderr:  # its buffered text would fail again when the process ends
                 with Path(os.devnull).open("w") as nowhere, contextlib.suppress(OSError, ValueError):
                     os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
@@ -179,7 +179,7 @@ class Run:
             try:
                 await self._run_rollouts(pending, len(specs), engine, recorder, folder)
             except BaseException:
-                # What was done is summed up all the same; the error that stopped the run is the one to be told.
+                # The summary is written all the same; the error that stopped the run is the one to raise.
                 with contextlib.suppress(HermesError):
                     await finish()
                 raise
@@ -189,18 +189,18 @@ class Run:
             return result
 
     async def _close_engine(self, engine: RunEngine) -> None:
-        """Close it; what cannot be closed any more says nothing of the rollouts, which are recorded."""
+        """Close the engine; a failure is only a warning, because the rollouts are recorded."""
         if (error := await engine.aclose()) is not None:
             self._warn(str(error))
 
     async def _finish(
         self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, started: float
     ) -> RunResult:
-        """Sum up, and hand the summary to the sinks. What the last outcomes come to in a sink is in the summary."""
+        """Write the summary, which counts sink errors up to the last outcome, and hand it to the sinks."""
         seconds = time.monotonic() - started
         try:
             await recorder.drain()
-        finally:  # who has no patience with a slow sink still gets the summary
+        finally:  # the summary is written even if the wait for a slow sink is cancelled
             sum_up = partial(self._sum_up, folder, plan, recorder, planned, seconds)
             result = await run_uncancelled(asyncio.to_thread(sum_up))
         try:
@@ -210,7 +210,7 @@ class Run:
         return result
 
     async def _close_sinks(self, recorder: Recorder, folder: OutputFolder) -> None:
-        """Close them, and say once what went wrong at the end."""
+        """Close the sinks, and print each error of the end of the run once."""
         rest = f"every outcome is in {ROLLOUTS}; hermes-core report {folder.path} builds {REPORT} from it"
         try:
             await recorder.close()
@@ -245,7 +245,7 @@ class Run:
                 self._counts = (progress.done, total, len(progress.running))
 
     def account(self) -> str:
-        """Say, of a run that was cut off and has cleaned up, how far it came and what it ended; one line."""
+        """Return one line about an interrupted run that has cleaned up: how far it got and what it ended."""
         done, total, running = self._counts
         if not total:
             return "no rollout had begun"
@@ -253,7 +253,7 @@ class Run:
         left, unconfirmed = found.get("sandboxes_left", 0), found.get("unconfirmed", 0)
         sandboxes = ""
         if unconfirmed:
-            sandboxes = f", {unconfirmed} of them unconfirmed by the engine (hermes-core sandboxes gc where it plays)"
+            sandboxes = f", {unconfirmed} of them unconfirmed by the engine (hermes-core sandboxes gc where it runs)"
         elif left:
             sandboxes = f", {left} of its sandboxes left (hermes-core sandboxes gc)"
         elif found.keys() & {"sandboxes_left", "unconfirmed"}:
@@ -276,7 +276,7 @@ class Run:
     def _engine_run(self, folder: OutputFolder, tasks: tuple[Task, ...]) -> EngineRun:
         return EngineRun(
             run_id=folder.run_id,
-            # Sinks stay here, and what is secret of them.
+            # Sinks and their secrets stay in this process.
             config={**self._config.model_dump(mode="json"), "sinks": []},
             registry=self._registry,
             tasks=tasks,
@@ -289,7 +289,7 @@ class Run:
         self._on_turn(rollout_id)
 
     async def _runnable_plan(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
-        """Ask the engine which tasks it can play; one that it cannot stops no other."""
+        """Ask the engine which tasks it can run; leave out the others, each with its problem."""
         refused = await engine.refusals([group.task for group in plan.groups])
         groups, problems = [], list(plan.problems)
         for group in plan.groups:
@@ -304,7 +304,7 @@ class Run:
         return RunPlan(groups=tuple(groups), problems=tuple(problems))
 
     def _create_sinks(self) -> None:
-        """Create them before anything is opened, because those that observe events belong to the registry."""
+        """Create the sinks before anything is opened, because those that observe events belong to the registry."""
         for choice in self._config.all_sinks():
             sink = cast("Sink", self._registry.create("sink", choice.name, choice.options))
             self._sinks[choice.name] = sink
@@ -314,7 +314,7 @@ class Run:
         values = {key: value for key, value in self._redacted_settings().items() if key not in _NEUTRAL}
         digest = hashlib.sha256()
         for task in tasks:
-            # Where a task was read is no part of what it is.
+            # The place a task was read from is not part of its content.
             digest.update(repr(dataclasses.replace(task, source="")).encode("utf-8", "replace"))
         return {**values, "tasks_sha256": digest.hexdigest()}
 
@@ -406,7 +406,7 @@ def execute(
 
 
 def _say_last(stream: Any, text: str) -> None:
-    """Write a last line; what a closed terminal no longer takes goes nowhere, and fails nothing."""
+    """Write a last line; if the terminal is closed, discard it instead of failing."""
     try:
         stream.write(text)
         stream.flush()

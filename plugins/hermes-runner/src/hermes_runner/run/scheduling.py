@@ -1,4 +1,4 @@
-"""Plays many rollouts at a time and puts each outcome where it belongs."""
+"""Run many rollouts concurrently, and record each outcome."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from hermes_runner.run.sinks import SinkFeed
 
 
 class Observer(Protocol):
-    """Who watches the run: the progress display."""
+    """What observes the run: the progress display."""
 
     def note_start(self, rollout_id: str) -> None:
-        """A rollout has begun."""
+        """Note that a rollout has begun."""
         ...
 
     def note_retry(self, rollout_id: str) -> None:
-        """A rollout is played again."""
+        """Note that a rollout is run again."""
         ...
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
-        """A rollout is recorded."""
+        """Note that a rollout is recorded."""
         ...
 
 
 class Recorder:
-    """Writes outcomes to the folder's JSONL in a thread, and hands them on to the sinks.
+    """Writes outcomes to the folder's JSONL in a thread, then queues them for the sinks.
 
-    What is finished while the thread is busy goes into its next batch: a hop to another thread for every rollout costs
-    more than the writing when hundreds end at once.
+    Outcomes that finish while the thread is busy are written in its next batch: when hundreds end at once, switching
+    threads for each costs more than writing it.
     """
 
     def __init__(self, folder: OutputFolder, sinks: Mapping[str, Sink], *, sink_timeout: float = 60.0) -> None:
         self._folder = folder
-        self._thread = WorkerThreads(2)  # half of them for one key: one
+        self._thread = WorkerThreads(2)  # a key gets half of the threads: one
         self._waiting: list[_Entry] = []
         self._flushing: asyncio.Task[None] | None = None
         self.sink_errors: Counter[str] = Counter()
-        """What went wrong with outcomes."""
+        """Errors of sinks while they wrote outcomes, each with its count."""
         self.closing_errors: list[str] = []
-        """What went wrong with the summary and when sinks were closed, after their last outcomes."""
+        """Errors of sinks after their last outcomes: with the summary and when they were closed."""
         self._feeds = [SinkFeed(name, sink, self.sink_errors, limit=sink_timeout) for name, sink in sinks.items()]
 
     async def start(self) -> None:
@@ -61,7 +61,10 @@ class Recorder:
             await feed.open(str(self._folder.path))
 
     async def record(self, outcome: RolloutOutcome) -> Mapping[str, Any]:
-        """Write a final outcome and return it as recorded."""
+        """Write a final outcome and return it as recorded; waits while the queue of a sink is full.
+
+        If the caller is cancelled, the outcome is still written once and queued once for each sink.
+        """
         value, line = _serialise(outcome)
         # A cancelled caller still waits: a written outcome must reach every sink, and no write may outlive the file.
         await run_uncancelled(self._record(line))
@@ -75,17 +78,17 @@ class Recorder:
             feed.put(line)
 
     async def record_attempt(self, outcome: RolloutOutcome) -> None:
-        """Write an attempt that is played again."""
+        """Write an attempt that is run again."""
         line = _serialise(outcome)[1]
         await run_uncancelled(self._write(partial(self._folder.attempts.append_line, line)))
 
     async def drain(self) -> None:
-        """Wait until the sinks have had the last outcomes."""
+        """Wait until the sinks have got the last outcomes."""
         for feed in self._feeds:
             await feed.drain()
 
     async def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Hand the run's summary to the sinks that want it; raises the first `OutputError` when all have had it."""
+        """Hand the run's summary to the sinks that want it; raises the first `OutputError` after all have got it."""
         errors = []
         for feed in self._feeds:
             try:
@@ -99,9 +102,9 @@ class Recorder:
             raise OutputError(f"sink {errors[0].message}", hint=errors[0].hint) from errors[0]
 
     async def close(self) -> None:
-        """Close the sinks, when they have had their last outcomes; a second time does nothing.
+        """Close the sinks after their last outcomes; a second call does nothing.
 
-        A cancellation gives up the sink that is being waited for; it is raised when the others are closed.
+        A cancellation ends the wait for the current sink; it is raised after the other sinks are closed.
         """
         interruption: BaseException | None = None
         while self._feeds:
@@ -142,13 +145,13 @@ def _serialise(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
     try:
         return value, encode(value) + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
-        # Something in it is no JSON. The rollout still ends in one outcome, which says so.
+        # Part of the outcome is not JSON. The rollout still ends in one outcome, which says so.
         value = replacement_outcome(outcome, error).to_json()
         return value, encode(value) + b"\n"
 
 
 def replacement_outcome(outcome: RolloutOutcome, error: BaseException) -> RolloutOutcome:
-    """Return the outcome of a rollout whose own one cannot be kept: without its contents, and with the reason."""
+    """Return the outcome for a rollout whose own outcome cannot be written: without its contents, with the reason."""
     return dataclasses.replace(
         outcome,
         messages=[],
@@ -176,11 +179,10 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 
 
 class Scheduler:
-    """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
+    """Runs rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
 
-    `run_attempt` plays one attempt and raises only what must stop the run, as an engine does.
-    `require` raises for a rollout that the run does not accept; it is recorded all the same. `max_failures` and
-    `tasks` are those of `FailureWatch`.
+    `run_attempt` runs one attempt and, like an engine, raises only what must stop the run. `require` raises for a rollout that
+    the run does not accept, after it is recorded. `max_failures` and `tasks` are those of `FailureWatch`.
     """
 
     def __init__(
@@ -203,13 +205,13 @@ class Scheduler:
         self._failures = FailureWatch(max_failures, tasks=tasks)
 
     def recall(self, outcomes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """Pass on rollouts that were recorded before a resume, taking note of them."""
+        """Count the failures among rollouts that were recorded before a resume, and yield each rollout."""
         for outcome in outcomes:
             self._failures.recall(outcome)
             yield outcome
 
     async def run(self, specs: Iterator[RolloutSpec], *, max_concurrent: int) -> None:
-        """Play them all; raises the first fatal error after the others have been cancelled and cleaned up."""
+        """Run all rollouts; raises the first fatal error after the others have been cancelled and cleaned up."""
         self._patience = max(8, 2 * max_concurrent)
         try:
             async with asyncio.TaskGroup() as group:
@@ -239,7 +241,7 @@ class Scheduler:
             self._require(settled)
 
     def _give_up_on_a_dead_server(self, outcome: RolloutOutcome) -> None:
-        """Stop a run whose server has gone or refuses everything, before every remaining rollout fails the same way."""
+        """Stop the run if its server is down or refuses everything, before all other rollouts fail in the same way."""
         if outcome.failure is None or outcome.turns > 0 or outcome.stop_reason is not StopReason.MODEL_ERROR:
             self._unanswered_in_a_row = 0
             return

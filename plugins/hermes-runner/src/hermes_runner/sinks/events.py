@@ -1,4 +1,4 @@
-"""The sink `events`: what happens during each rollout, on a clock, in `events.jsonl`."""
+"""The sink `events`: a timeline of what happens during each rollout, in `events.jsonl`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes_runner.file_writing import JsonlFile
 
 _FILE: Final = "events.jsonl"
 _LONGEST: Final = 500
-"""Characters of a text that the model or a tool made up."""
+"""Characters that are kept of a text from the model or a tool."""
 _OUTCOME: Final = ("attempt", "stop_reason", "reward_status", "reward", "turns")
 
 
@@ -28,7 +28,7 @@ class EventsOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_events: int = Field(2000, ge=1)
-    """Tool calls and process updates that are kept of one rollout; what comes after them is counted."""
+    """Tool calls and process updates that are written for one rollout; further ones are only counted."""
 
 
 @dataclass(slots=True)
@@ -42,29 +42,29 @@ class _Timeline:
 
 @final
 class EventsSink:
-    """Keeps the events of a rollout until its outcome comes: hooks are called on the event loop and must not write."""
+    """Keeps the events of a rollout until its outcome: hooks are called on the event loop and must not write."""
 
     Options = EventsOptions
 
     def __init__(self, options: EventsOptions) -> None:
         self._max_events = options.max_events
         self._timelines: dict[str, _Timeline] = {}
-        self._lock = threading.Lock()  # between the event loop, which adds, and the sink's thread, which takes
+        self._lock = threading.Lock()  # between the event loop, which adds events, and the sink's thread, which writes
         self._begun = time.monotonic()
 
     def open(self, folder: str) -> None:
-        """Begin; the one line with the time of day says when `at` is 0. A resumed run begins once more."""
+        """Open the file and write the line with the time of day at which `at` is 0; a resumed run adds another."""
         self._file = JsonlFile(Path(folder, _FILE))
         self._begun = time.monotonic()
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._file.append({"at": 0.0, "event": "run", "time": now})
 
     def write(self, outcome: Mapping[str, Any]) -> None:
-        """Write the events of the outcome's rollout, together."""
+        """Write all events of the outcome's rollout."""
         self._write(str(outcome["rollout_id"]))
 
     def close(self) -> None:
-        """Write what is left of rollouts that have no outcome, as those in flight of an interrupted run."""
+        """Write the events of rollouts that have no outcome, such as those in flight when a run is interrupted."""
         try:
             for rollout_id in list(self._timelines):
                 self._write(rollout_id)
@@ -73,19 +73,19 @@ class EventsSink:
 
     @hookimpl
     def hermes_rollout_started(self, event: RolloutStarted) -> None:
-        """Keep that an attempt began."""
+        """Note that an attempt has begun."""
         self._keep(event.rollout_id, "started", {"task_id": event.task_id, "group_id": event.group_id})
 
     @hookimpl
     def hermes_tool_called(self, event: ToolCalled) -> None:
-        """Keep a tool call; `at` is its end."""
+        """Note a tool call; `at` is the time of its end."""
         error = None if event.error is None else event.error[:_LONGEST]
         fields = {"turn": event.turn, "name": event.name[:_LONGEST], "seconds": event.seconds, "error": error}
         self._keep(event.rollout_id, "tool", fields, is_one_of_many=True)
 
     @hookimpl
     def hermes_process_updated(self, event: ProcessUpdated) -> None:
-        """Keep what became of a background process, with the size of its output in place of the output."""
+        """Note an update of a background process, with the size of its output instead of the output."""
         fields = {
             "process_id": event.process_id,
             "moment": event.moment,
@@ -100,13 +100,13 @@ class EventsSink:
 
     @hookimpl
     def hermes_rollout_scored(self, event: RolloutScored) -> None:
-        """Keep the score."""
+        """Note the score."""
         fields = {"status": event.status, "reward": event.reward, "parts": dict(event.parts)}
         self._keep(event.rollout_id, "scored", fields)
 
     @hookimpl
     def hermes_rollout_finished(self, event: RolloutFinished) -> None:
-        """Keep how an attempt ended; its messages are in the run's own files."""
+        """Note how an attempt ended; its messages are in `rollouts.jsonl` or `attempts.jsonl`."""
         self._keep(event.rollout_id, "finished", {name: event.outcome.get(name) for name in _OUTCOME})
 
     def _keep(self, rollout_id: str, name: str, fields: Mapping[str, Any], *, is_one_of_many: bool = False) -> None:
@@ -129,7 +129,7 @@ class EventsSink:
 
 
 def _encode_line(line: Mapping[str, Any]) -> bytes:
-    """Encode a line; the fields of it that are no JSON are left out, and named in its `left_out`."""
+    """Encode a line; fields that are not JSON are left out, and `left_out` names them."""
     try:
         return encode(line)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The sink `report`: `report.html`, written once from what the run has recorded."""
+"""The sink `report`: writes `report.html` once, at the end, from the recorded rollouts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hermes_runner.report.writer import write_report
 
 @final
 class ReportSink:
-    """Writes the page when the summary is there: one that grew with the outcomes would be written again for each."""
+    """Writes the page when it gets the summary: an update for each outcome would write the whole page each time."""
 
     def open(self, folder: str) -> None:
-        """Note where the run records."""
+        """Note the folder of the run."""
         self._folder = Path(folder)
 
     def write(self, outcome: Mapping[str, Any]) -> None:
-        """Do nothing: the outcome is in the run's own file, which the page is made from."""
+        """Do nothing: the page is built from `rollouts.jsonl`, which has the outcome."""
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the page; it appears whole or not at all."""
+        """Write the page; the file is replaced as a whole or not at all."""
         with (self._folder / ROLLOUTS).open("rb") as lines:
             write_report(self._folder / REPORT, summary, lines)
 

@@ -1,4 +1,4 @@
-"""What a person who watches a run wants to see: means over the rollouts so far."""
+"""Means over the rollouts recorded so far, for charts that are watched during a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_core.contracts.rollout import RewardStatus
 
 @final
 class RunningMeans:
-    """Adds up outcomes one by one; memory does not grow with them."""
+    """Adds up outcomes one by one, in constant memory."""
 
     def __init__(self) -> None:
         self.rollouts = 0
@@ -21,7 +21,7 @@ class RunningMeans:
         self._stop_reasons: Counter[str] = Counter()
 
     def add(self, outcome: Mapping[str, Any]) -> None:
-        """Count one outcome; a reward that there is none of is left out, never taken as 0."""
+        """Count one outcome; a rollout without a reward is left out of the mean of rewards, not counted as 0."""
         self.rollouts += 1
         self._stop_reasons[str(outcome.get("stop_reason"))] += 1
         for name, value in _numbers(outcome):
@@ -29,7 +29,7 @@ class RunningMeans:
             self._counts[name] += 1
 
     def values(self) -> dict[str, float]:
-        """Return the means, and the shares of the stop reasons, by the names that a chart has."""
+        """Return the means and the shares of the stop reasons, by the names of their charts."""
         means = {f"mean/{name}": total / self._counts[name] for name, total in self._sums.items()}
         stops = {f"stop_reason/{name}": count / self.rollouts for name, count in self._stop_reasons.items()}
         return {"rollouts": self.rollouts, **means, **stops}

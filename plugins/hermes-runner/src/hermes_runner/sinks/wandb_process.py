@@ -1,7 +1,7 @@
-"""The process that talks to W&B for the sink `wandb`: one JSON request a line, one JSON answer for each.
+"""The process that talks to W&B for the sink `wandb`: it reads one JSON request a line, and answers each with one.
 
-It is not the run's own process, because the library keeps state of the whole process, writes to `os.environ` and starts
-a service that others in the process would share. When the requests end, so does it, and that service with it.
+It is separate from the run's process, because the library keeps process-wide state, writes to `os.environ` and starts a
+service that all users of the library in one process share. The process and its service end when the requests end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 INIT_SECONDS = 45.0
-"""What the server may take for its first answer: less than a sink may take to open."""
+"""Limit for the server's first answer, in seconds: less than a sink may take to open."""
 
 
 class Session:
@@ -23,7 +23,7 @@ class Session:
         self._run: Any = None
 
     def answer(self, request: Mapping[str, Any]) -> None:
-        """Do what a request says: its `do` is `init`, `log`, `summary` or `finish`."""
+        """Perform a request; its `do` is `init`, `log`, `summary` or `finish`."""
         values = request["values"]
         if request["do"] == "init":
             self._run = _init(values, request["api_key"])
@@ -35,7 +35,7 @@ class Session:
             self.finish(values["exit_code"])
 
     def finish(self, exit_code: int) -> None:
-        """End the W&B run, if there is one; a second time does nothing."""
+        """End the W&B run, if there is one; a second call does nothing."""
         run, self._run = self._run, None
         if run is not None:
             run.finish(exit_code=exit_code)
@@ -44,7 +44,7 @@ class Session:
 def _init(values: Mapping[str, Any], api_key: str | None) -> Any:
     import wandb
 
-    # A run of hermes-core is no run of a program of the user's: no code, console and machine are recorded.
+    # The W&B run describes rollouts, not a program of the user: code, console and machine are not recorded.
     settings = wandb.Settings(
         api_key=api_key,
         console="off",
@@ -62,20 +62,20 @@ def _init(values: Mapping[str, Any], api_key: str | None) -> Any:
 
 
 def _explain(error: Exception) -> str:
-    """Say what went wrong; of settings without what they were, in which the key may be."""
+    """Return the text of an error; for invalid settings without their values, which may contain the key."""
     problems = getattr(error, "errors", None)
     text = "; ".join(str(problem["msg"]) for problem in problems()) if callable(problems) else str(error)
     return f"{type(error).__name__}: {text}"[:2000]
 
 
 def serve(requests: IO[str], answers: IO[str]) -> None:
-    """Answer until the requests end; a run that was not finished then was killed."""
+    """Answer requests until they end; a W&B run that is not finished by then ends as failed: its run was killed."""
     session = Session()
     for line in requests:
         error = None
         try:
             session.answer(json.loads(line))
-        except Exception as problem:  # noqa: BLE001 - whatever the library raises is the sink's to tell
+        except Exception as problem:  # noqa: BLE001 - the sink reports whatever the library raises
             error = _explain(problem)
         answers.write(json.dumps({"error": error}) + "\n")
         answers.flush()
@@ -83,10 +83,10 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
 
 
 def main() -> None:
-    """Serve on the standard streams, which the library gets others in place of: it may print, and ask for a key."""
+    """Serve on copies of the standard streams; the library gets replacements, because it may print or ask for a key."""
     with os.fdopen(os.dup(0), encoding="utf-8") as requests, os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
         serve(requests, answers)

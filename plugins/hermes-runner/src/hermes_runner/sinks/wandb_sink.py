@@ -1,4 +1,4 @@
-"""The sink `wandb`: a run as a run of Weights & Biases."""
+"""The sink `wandb`: logs a run to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hermes_runner.output import MANIFEST, ROLLOUTS, without_samples
 from hermes_runner.sinks.running_means import RunningMeans
 
 _SECONDS: Final = 50.0
-"""What one request may take: less than a call of a sink may, so that the process is ended here and not left behind."""
+"""Limit for one request, in seconds: less than for a call of a sink, so that the sink itself kills a hung process."""
 _READING: Final = 5.0
-"""Seconds for which one `write` reads earlier rollouts of a resumed run; a request still fits into the same call."""
+"""Seconds that one `write` may read earlier rollouts of a resumed run; a request still fits into the same call."""
 _BOOT: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from hermes_runner.sinks.wandb_process import main; main()"
 )
 _SUMMARY: Final = ("rollouts", "reward", "pass", "turns", "tokens", "exactness", "time", "speed", "metrics")
-"""What of a summary does not grow with the tasks."""
+"""Parts of the summary whose size does not grow with the number of tasks."""
 
 
 class WandbOptions(BaseModel):
-    """Options of the sink `wandb`; what is not set is as the library has it, by its variables `WANDB_…`."""
+    """Options of the sink `wandb`; where one is not set, the library's variable `WANDB_…` or its default applies."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,9 +42,9 @@ class WandbOptions(BaseModel):
     name: str | None = None
     group: str | None = None
     mode: Literal["online", "offline", "disabled"] = "online"
-    """`offline` writes to the folder `wandb` of the run, which `wandb sync` uploads."""
+    """`offline` writes to the run's folder `wandb`, which `wandb sync` uploads."""
     api_key: SecretStr | None = None
-    """Not set: the key that `wandb login` has stored, or `WANDB_API_KEY`."""
+    """If not set: the key that `wandb login` has stored, or `WANDB_API_KEY`."""
     every: int = Field(1, ge=1)
     """Rollouts from one point of the charts to the next."""
 
@@ -63,7 +63,7 @@ class WandbSink:
         self._is_complete = False
 
     def open(self, folder: str) -> None:
-        """Begin the W&B run, named after the run's own id, with the run's settings, which have no secrets."""
+        """Begin the W&B run, with the id of the run, and its settings without secrets."""
         rollouts = Path(folder, ROLLOUTS)
         self._earlier = _lines_before(rollouts, rollouts.stat().st_size)
         self._process = WandbProcess()
@@ -80,7 +80,7 @@ class WandbSink:
             raise
 
     def write(self, outcome: Mapping[str, Any]) -> None:
-        """Count an outcome, and log with every so many, once those of before a resume are counted."""
+        """Count an outcome, and log at every `every`-th one, after the rollouts from before a resume are counted."""
         self._process.check()
         self._means.add(outcome)
         self._has_news = True
@@ -88,7 +88,7 @@ class WandbSink:
             self._log()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Log what is left, and set the summary of the W&B run."""
+        """Log the remaining outcomes, and set the summary of the W&B run."""
         self._is_complete = summary["rollouts"]["total"] >= summary["run"]["planned"]
         self._process.check()
         self._count_earlier(float("inf"))
@@ -97,14 +97,14 @@ class WandbSink:
         self._process.ask("summary", {name: summary[name] for name in _SUMMARY})
 
     def close(self) -> None:
-        """Finish the W&B run, as a failed one where rollouts are missing, and end its process whatever happens."""
+        """Finish the W&B run, as failed if rollouts are missing, and in any case end its process."""
         try:
             self._process.ask("finish", {"exit_code": 0 if self._is_complete else 1})
         finally:
             self._process.end()
 
     def _count_earlier(self, seconds: float) -> bool:
-        """Count rollouts of before a resume, for a while; tells whether none is left."""
+        """Count rollouts from before a resume for up to `seconds`; returns whether all are counted."""
         end = time.monotonic() + seconds
         for line in self._earlier:
             self._means.add(json.loads(without_samples(line)))
@@ -124,7 +124,7 @@ def _lines_before(path: Path, end: int) -> Iterator[bytes]:
 
 
 class WandbProcess:
-    """The process that uses the library; see `wandb_process`. It has its own session: Ctrl-C is the run's to handle."""
+    """The process that uses the library; see `wandb_process`. It has its own session, so Ctrl-C does not reach it."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
@@ -133,7 +133,7 @@ class WandbProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # Without the service of somebody else who uses the library here: it would outlive this process.
+            # Without the service that others in this process use with the library: it would outlive the new process.
             env={name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"},
             start_new_session=True,
         )
@@ -146,14 +146,14 @@ class WandbProcess:
             raise TimeoutError(self._gave_up)
 
     def ask(self, what: str, values: Mapping[str, Any], *, api_key: str | None = None) -> None:
-        """Send a request and wait for its answer; raises `RuntimeError` with what went wrong.
+        """Send a request and wait for its answer; raises `RuntimeError` with the error of the process.
 
-        A process that takes too long is killed, since answers have no numbers: its next one might be to this request.
-        This call and all later ones raise the same `TimeoutError`.
+        A process that takes too long is killed, because answers have no numbers and a late one could be taken for the
+        answer to the next request. This call and all later ones raise the same `TimeoutError`.
         """
         self.check()
         line = json.dumps({"do": what, "values": values, "api_key": api_key}, default=str)
-        # Its death ends whichever wait this thread is in: to be read, for an answer or for the end.
+        # Killing the process ends every wait of this thread: for the request to be read, for the answer, for the exit.
         limit = threading.Timer(_SECONDS, self._give_up, [f"wandb took more than {_SECONDS:g} s to {what}"])
         limit.start()
         try:
@@ -171,7 +171,7 @@ class WandbProcess:
     def _exchange(self, request: bytes) -> bytes:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # the end of its answers says more
+        with contextlib.suppress(BrokenPipeError):  # the missing answer below gives a better error
             self._process.stdin.write(request)
             self._process.stdin.flush()
         return self._process.stdout.readline()
@@ -182,7 +182,7 @@ class WandbProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Let it end, which it does when its requests do, and end it after that."""
+        """Close the requests, which ends the process; kill it if it has not ended after 5 s."""
         try:
             self._process.communicate(timeout=5)
         except subprocess.TimeoutExpired:
