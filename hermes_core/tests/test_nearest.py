@@ -20,6 +20,19 @@ def test_the_nearest_names_are_offered_or_all_of_them(name, most, said):
     assert did_you_mean(name, ["docker", "modal", "modem"], otherwise="known: all", most=most) == said
 
 
+@pytest.mark.parametrize(
+    ("name", "otherwise", "said"),
+    [
+        ("dokcer", "", "did you mean 'docker'? Known names: docker, modal"),
+        ("zzzzzz", "", "known names: docker, modal"),
+        ("zzzzzz", "see the docs", "see the docs"),
+    ],
+)
+def test_a_sentence_after_the_question_begins_with_a_capital(name, otherwise, said):
+    known = ["docker", "modal"]
+    assert did_you_mean(name, known, also="known names: docker, modal", otherwise=otherwise) == said
+
+
 def test_nothing_is_near_to_nothing():
     assert nearest_names("docker", []) == []
 

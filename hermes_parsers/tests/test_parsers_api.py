@@ -40,8 +40,8 @@ def test_every_name_gives_a_parser_that_takes_plain_text(name):
 @pytest.mark.parametrize(
     ("name", "near"), [("hermess", "hermes"), ("Hermes", "hermes"), ("qwen4", "qwen3"), ("GLM-45", "glm45")]
 )
-def test_an_unknown_name_says_what_is_near_and_who_brings_it(name, near):
-    with pytest.raises(UnknownComponentError, match=rf"did you mean .*\b{near}\b.*\? From hermes-parsers") as raised:
+def test_an_unknown_name_says_what_is_near(name, near):
+    with pytest.raises(UnknownComponentError, match=rf"did you mean .*\b{near}\b.*\?") as raised:
         get_parser(name)
     assert repr(name) in str(raised.value)
 

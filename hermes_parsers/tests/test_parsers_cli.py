@@ -326,7 +326,7 @@ class TestTry:
         assert "at least 1" in capsys.readouterr().err
 
     def test_an_unknown_parser_is_an_error_that_names_what_is_near(self, parsers):
-        with pytest.raises(UnknownComponentError, match="did you mean hermes"):
+        with pytest.raises(UnknownComponentError, match="did you mean 'hermes'"):
             parsers("try", "hermse")
 
     def test_a_parser_that_raises_is_named_with_its_plugin(self, parsers, plugin):

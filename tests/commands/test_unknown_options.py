@@ -14,14 +14,14 @@ LOGIN = "host, port, user, key, passphrase, password, agent"
 @pytest.mark.parametrize(
     ("kind", "name", "options", "said", "hint"),
     [
-        ("backend", "docker", {"imag": "x"}, "has no option 'imag'", "did you mean 'image'? known options: "),
+        ("backend", "docker", {"imag": "x"}, "has no option 'imag'", "did you mean 'image'? Known options: "),
         ("backend", "docker", {"equal": "docker_host"}, "has no option 'equal'", "known options: "),
         (
             "backend",
             "ssh",
             {"host": "far", "jump": [{"host": "near", "pasword": "1"}]},
             "unknown option 'jump.0.pasword'",
-            f"did you mean 'password'? known options of jump.0: {LOGIN}",
+            f"did you mean 'password'? Known options of jump.0: {LOGIN}",
         ),
         (
             "backend",
@@ -30,22 +30,22 @@ LOGIN = "host, port, user, key, passphrase, password, agent"
             "unknown option 'backends.0.equal'",
             "known options of backends.0: backend, options",
         ),
-        ("engine", "ray", {"worker": 1}, "has no option 'worker'", "did you mean 'workers'? known options: "),
+        ("engine", "ray", {"worker": 1}, "has no option 'worker'", "did you mean 'workers'? Known options: "),
         ("parser", "hermes", {"promote_draft": 1}, "has no option 'promote_draft'", "did you mean 'promote_drafts'? "),
-        ("verifier", "exit_code", {"comand": "x"}, "has no option 'comand'", "did you mean 'command'? known options: "),
+        ("verifier", "exit_code", {"comand": "x"}, "has no option 'comand'", "did you mean 'command'? Known options: "),
         (
             "verifier",
             "exit_code",
             {"checks": [{"command": "true", "wieght": 2}]},
             "unknown option 'checks.0.wieght'",
-            "did you mean 'weight'? known options of checks.0: ",
+            "did you mean 'weight'? Known options of checks.0: ",
         ),
         (
             "verifier",
             "weighted",
             {"parts": [{"name": "exit_code", "option": {}}]},
             "unknown option 'parts.0.option'",
-            "did you mean 'options'? known options of parts.0: ",
+            "did you mean 'options'? Known options of parts.0: ",
         ),
     ],
 )

@@ -51,10 +51,9 @@ def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[st
     key = _variable_name(name)
     if name not in from_file and key not in from_environment:
         named = sorted({*from_file, *map(str.lower, from_environment)})
-        raise ValueError(
-            f"there is no Modal profile {name!r}; {_near(name, named)}set {_PREFIX}{key}_IMAGE=…, or name a file with "
-            f"it in profiles_file or {_FILE}"
-        )
+        how = f"set {_PREFIX}{key}_IMAGE=…, or name a file with it in profiles_file or {_FILE}"
+        every = f"known: {', '.join(named)}; {how}" if named else how
+        raise ValueError(f"there is no Modal profile {name!r}; {did_you_mean(name, named, otherwise=every, also=how)}")
     found = from_file.get(name, {})
     if not isinstance(found, Mapping):
         # pydantic does not accept TypeError from a validator.
@@ -67,7 +66,7 @@ def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[st
     }
     for option in options:
         if option not in known:
-            raise ValueError(f"profile {name!r} has the unknown option {option!r}; {_near(option, sorted(known))}")
+            raise ValueError(f"profile {name!r} has the unknown option {option!r}; {_near(option, known)}")
     return options
 
 
@@ -99,7 +98,7 @@ def _collect(environment: Mapping[str, str], known: set[str]) -> dict[str, dict[
         option = next((option for option in options if rest.endswith(f"_{option.upper()}")), None)
         if option is None:
             raise ValueError(
-                f"expected {variable} to end with an option of backend 'modal'; {_near(rest.lower(), sorted(known))}"
+                f"expected {variable} to end with an option of backend 'modal'; {_near(rest.lower(), known)}"
             )
         found.setdefault(rest[: -len(option) - 1], {})[option] = value
     return found
@@ -109,7 +108,5 @@ def _variable_name(name: str) -> str:
     return re.sub(r"\W", "_", name).upper()
 
 
-def _near(word: str, known: list[str]) -> str:
-    if guess := did_you_mean(word, known):
-        return f"{guess} "
-    return f"known: {', '.join(known)}; " if known else ""
+def _near(word: str, known: set[str]) -> str:
+    return did_you_mean(word, known, otherwise=f"known: {', '.join(sorted(known))}")

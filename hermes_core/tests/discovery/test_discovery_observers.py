@@ -114,7 +114,7 @@ class Declaring:
         (Unmarked, "hermes_tool_called is not marked; write @hookimpl"),
         (Awaiting, "hermes_tool_called is a coroutine function"),
         (Misspelt, r"there is no hook 'hermes_tool_caled'; did you mean .hermes_tool_called.\?"),
-        (Greedy, "other"),
+        (Greedy, "hook hermes_tool_called has no argument 'other'; known arguments: event"),
         (Declaring, "expected hooks of events, got hermes_tools"),
     ],
 )

@@ -128,7 +128,7 @@ PLUGIN = (
 class TestUnknown:
     def test_near_names_are_offered(self, site, load):
         site.install("acme-x", backend("firecracker"))
-        with pytest.raises(UnknownComponentError, match=r"did you mean firecracker\?"):
+        with pytest.raises(UnknownComponentError, match=r"did you mean 'firecracker'\?"):
             load("acme-x").spec("backend", "firecraker")
 
     @pytest.mark.parametrize(

@@ -64,6 +64,14 @@ def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where
     assert "hermes-tools:tools" in str(caught.value)
 
 
+@pytest.mark.parametrize("where", ["allow", "disable"])
+@pytest.mark.parametrize("name", ["hermes-agent-core", "hermes_agent_core"])
+def test_a_filter_that_names_the_core_is_told_to_leave_it_out(where, name):
+    with pytest.raises(ConfigError, match="remove the name: the core itself is always used") as caught:
+        found(**{where: (name,)})
+    assert "did you mean" not in str(caught.value)
+
+
 def test_a_filter_name_that_means_two_distributions_is_an_error(site):
     site.install("acme-crate")
     site.install("other-crate")

@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, U
 from hermes_core.discovery import Component, PluginSettings, load_plugins
 from hermes_core.specs import ToolsetSpec, ToolSpec
 from hermes_core.tooling import resolve_toolset, select_tools, validate_toolset
-from hermes_core.tooling.distributions import draw_toolsets
+from hermes_core.tooling.selection import draw_toolsets
 from hermes_tools import TOOLS
 
 INSTALLED = load_plugins(PluginSettings(allow=("hermes-tools",), strict=True), environ={})
@@ -154,8 +154,19 @@ def test_what_no_loaded_plugin_declares_names_the_package_that_does(load):
 
 
 def test_an_unknown_distribution_names_near_ones():
-    with pytest.raises(ConfigError, match="terminal_tasks"):
-        select_tools(registry_of(), distribution="terminal_task")
+    for name in ("terminal_task", "hermes-tools:terminal_task"):
+        with pytest.raises(UnknownComponentError, match="did you mean 'terminal_tasks'") as caught:
+            select_tools(INSTALLED, distribution=name)
+        assert str(caught.value).count("terminal_web") <= 1
+
+
+def test_a_distribution_draws_the_same_with_its_plugin_in_front():
+    for seed in range(20):
+        short, long = (
+            select_tools(INSTALLED, distribution=name, seed=seed).drawn
+            for name in ("terminal_tasks", "hermes-tools:terminal_tasks")
+        )
+        assert short == long
 
 
 def test_toolsets_and_a_distribution_exclude_each_other():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import pluggy
 
@@ -34,7 +34,7 @@ class HookManager(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         """Find a hook's options as pluggy does, and raise `BadPluginError` for a function that cannot work."""
         options = super().parse_hookimpl_opts(plugin, name)
-        function = getattr(plugin, name) if options is not None or name in self.hook.__dict__ else None
+        function: Any = getattr(plugin, name) if options is not None or name in self.hook.__dict__ else None
         if options is None:
             self._check_unmarked(plugin, name, function)
             return None
@@ -45,6 +45,8 @@ class HookManager(pluggy.PluginManager):
             raise BadPluginError(f"{name} is a wrapper; each plugin is called separately, so there is nothing to wrap")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise BadPluginError(f"{name} is a coroutine function; {WHERE_ASYNC_BELONGS}")
+        if self._has_spec(hook):
+            self._check_arguments(hook, pluggy.HookImpl(plugin, "", function, options))
         return options
 
     def implementations(self, plugin_id: str) -> dict[str, pluggy.HookImpl]:
@@ -70,6 +72,12 @@ class HookManager(pluggy.PluginManager):
         if self._has_spec(name) and isinstance(plugin, ModuleType | SimpleNamespace) and inspect.isroutine(function):
             raise BadPluginError(f"{name} is not marked; write @hookimpl (from hermes_core) above it")
 
+    def _check_arguments(self, hook: str, implementation: pluggy.HookImpl) -> None:
+        known = self.hook.__dict__[hook].spec.argnames
+        if unknown := [name for name in implementation.argnames if name not in known]:
+            names, every = ", ".join(map(repr, unknown)), ", ".join(known) or "none"
+            raise BadPluginError(f"hook {hook} has no argument {names}; known arguments: {every}")
+
     def _nearest(self, hook: str) -> str:
         known = [name for name in self.hook.__dict__ if self._has_spec(name)]
         return did_you_mean(hook, known, otherwise=f"known hooks: {', '.join(sorted(known))}")
@@ -82,8 +90,7 @@ def observer_hooks(name: str, observer: object) -> dict[str, pluggy.HookImpl]:
     hooks = [key for key, value in found if key in events or hasattr(value, f"{PROJECT}_impl")]
     try:
         manager.register(SimpleNamespace(**{key: getattr(observer, key) for key in hooks}), name=name)
-        manager.check_pending()
-    except (BadPluginError, pluggy.PluginValidationError) as error:
+    except BadPluginError as error:
         raise BrokenComponentError(f"{name} cannot observe: {error}") from error
     if others := sorted(manager.implementations(name).keys() - {*events}):
         raise BrokenComponentError(f"{name} cannot observe: expected hooks of events, got {', '.join(others)}")

@@ -131,7 +131,6 @@ def _register(
     if other is not None:
         raise BadPluginError(f"{plugin.value!r} is already loaded as {other}")
     manager.register(module, name=plugin.id)
-    manager.check_pending()
     implementations = manager.implementations(plugin.id)
     declared = [
         (kind.name, spec)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
         redact_at,
         redact_text,
         strip_secrets,
+        validation_message,
         yaml_problem,
     )
 
 __all__ = [
     "WITHHELD", "SecretScrubber", "comparable_values", "find_secrets", "find_withheld", "quote_value", "redact",
-    "redact_address", "redact_at", "redact_text", "strip_secrets", "yaml_problem",
+    "redact_address", "redact_at", "redact_text", "strip_secrets", "validation_message", "yaml_problem",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -33,7 +34,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             ".scrubber": "SecretScrubber",
             ".secrets": (
                 "WITHHELD comparable_values find_secrets find_withheld quote_value "
-                "redact redact_address redact_at redact_text strip_secrets yaml_problem"
+                "redact redact_address redact_at redact_text strip_secrets validation_message yaml_problem"
             ),
         },
     )

@@ -67,6 +67,17 @@ def quote_value(value: Any, place: Sequence[Any]) -> str:
     return f"{redact_at(value, place)!r:.200}"
 
 
+def validation_message(problem: Mapping[str, Any], found: str = "") -> str:
+    """Return what pydantic says is wrong with a value, and `found`, the value as it may be shown.
+
+    A validator's message is not changed; if it says what it got, `found` is left out.
+    """
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if message.startswith("Input should be "):
+        message = f"expected {message.removeprefix('Input should be ')}"
+    return f"{message}, got {found}" if found and not re.search(r"\b(got|found) ", message) else message
+
+
 def yaml_problem(error: Exception) -> str:
     """Return what is wrong with a YAML text and where, without the line itself, which may hold a secret."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)

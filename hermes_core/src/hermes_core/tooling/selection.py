@@ -10,8 +10,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ToolSchemas
 from hermes_core.discovery import Registry
 from hermes_core.discovery.components.suggestions import package_for
-from hermes_core.specs import ToolSpec
-from hermes_core.tooling.distributions import draw_toolsets
+from hermes_core.specs import ToolsetDistributionSpec, ToolSpec
 from hermes_core.tooling.toolsets import (
     ALL_NAMES,
     is_declared,
@@ -79,11 +78,22 @@ def _draw(registry: Registry, enabled: Sequence[str] | None, distribution: str |
             hint="remove one of the two",
         )
     if distribution is not None:
-        # Seeded by text: neighbouring group seeds give independent draws, on every Python version the same.
-        rng = random.Random(f"{distribution}/{seed}")  # noqa: S311 - a draw, not a secret
+        # Seeded by text: neighbouring group seeds give independent draws, on every Python version the same. A plugin in
+        # front of the name changes no draw.
+        rng = random.Random(f"{distribution.rpartition(':')[2]}/{seed}")  # noqa: S311 - a draw, not a secret
         return draw_toolsets(registry, distribution, rng)
     names = DEFAULT_TOOLSETS if enabled is None else _names("enabled_toolsets", enabled)
     return tuple(dict.fromkeys(toolset_name(registry, name) for name in names))
+
+
+def draw_toolsets(registry: Registry, distribution: str, rng: random.Random) -> tuple[str, ...]:
+    """Draw each toolset of a distribution on its own; when none is drawn, the most probable one is taken."""
+    spec = registry.spec("toolset_distribution", distribution)
+    assert isinstance(spec, ToolsetDistributionSpec)
+    table = spec.percentages
+    # One number per toolset in table order, drawn or not: a draw depends on the seed alone.
+    drawn = tuple(name for name, percent in table.items() if rng.random() * 100 < percent)
+    return drawn or (max(table, key=table.__getitem__),)
 
 
 def _names(key: str, names: Sequence[str] | None) -> Sequence[str]:

@@ -110,7 +110,7 @@ def _older(name: str) -> TemplateError:
 def _refuse_unknown(place: str, given: Mapping[Any, Any], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
-            hint = f"{did_you_mean(str(key), known)} known keys: {', '.join(known)}".lstrip()
+            hint = did_you_mean(str(key), known, also=f"known keys: {', '.join(known)}")
             raise TemplateError(f"{place} has no key {key!r}", hint=hint)
 
 

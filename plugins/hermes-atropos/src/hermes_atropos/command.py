@@ -21,7 +21,7 @@ from hermes_atropos.config_redaction import redact_config
 from hermes_atropos.environment import Environment
 from hermes_core.cli import end_signals
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
-from hermes_core.redaction import quote_value, redact
+from hermes_core.redaction import quote_value, redact, validation_message
 from hermes_runner import load_config
 
 COMMANDS: Final = ("serve", "process", "evaluate")
@@ -203,7 +203,7 @@ def _validate(kind: Any, values: Mapping[str, Any], section: str) -> Any:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"{section}.{key}: {problem['msg']}, got {_show_input(problem)}") from None
+        raise ConfigError(f"{section}.{key}: {validation_message(problem, _show_input(problem))}") from None
 
 
 def _show_input(problem: Any) -> str:

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import RunBackends, SandboxSpec
 from hermes_core.discovery import OptionSchema, PluginSettings
 from hermes_core.nearest import did_you_mean
-from hermes_core.redaction import WITHHELD, find_withheld, quote_value, yaml_problem
+from hermes_core.redaction import WITHHELD, find_withheld, quote_value, validation_message, yaml_problem
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
 from hermes_core.tooling import ResultBudget
@@ -252,7 +252,7 @@ class RunConfig(BaseModel):
             if key in own:
                 raise ValueError(f"sandbox has no key {key!r}; set {_OWN_KEYS[key]!r} of the run instead")
             if key not in known:
-                raise ValueError(f"sandbox has no key {key!r}{_nearest(key, known)}")
+                raise ValueError(f"sandbox has no key {key!r}; {_nearest(key, known)}")
         try:
             return _SANDBOX.validate_python({**self.sandbox, **own})
         except ValidationError as error:
@@ -261,7 +261,7 @@ class RunConfig(BaseModel):
             named = f"sandbox.{'.'.join(map(str, problem['loc']))}" if key not in own else _OWN_KEYS[key]
             # All fields of a sandbox can be shown, except its environment variables.
             found = quote_value(problem["input"], problem["loc"])
-            raise ValueError(f"{named}: {problem['msg']}, got {found}") from None
+            raise ValueError(f"{named}: {validation_message(problem, found)}") from None
 
     def limits(self) -> RolloutLimits:
         """Return the limits of every rollout, without those that its task sets."""
@@ -312,11 +312,12 @@ def _readable(error: ValidationError, source: str) -> ConfigError:
     if problem["type"] == "extra_forbidden":
         *level, name = problem["loc"]
         known = OptionSchema(RunConfig).names_at(level)
-        return ConfigError(f"{source} has an unknown key {key!r}{_nearest(str(name), known)}")
+        return ConfigError(f"{source} has an unknown key {key!r}", hint=_nearest(str(name), known))
     if not key:
         return ConfigError(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
-    found = "" if problem["type"] == "missing" else f", got {_show_input(problem)}"
-    return ConfigError(f"{source}: {key}: {problem['msg']}{found}")
+    if problem["type"] == "missing":
+        return ConfigError(f"{source}: {key} is missing")
+    return ConfigError(f"{source}: {key}: {validation_message(problem, _show_input(problem))}")
 
 
 def _show_input(problem: Any) -> str:
@@ -327,4 +328,4 @@ def _show_input(problem: Any) -> str:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    return "; " + did_you_mean(key, known, otherwise=f"known keys: {', '.join(sorted(known))}", cutoff=0.5)
+    return did_you_mean(key, known, otherwise=f"known keys: {', '.join(sorted(known))}", cutoff=0.5)

@@ -326,10 +326,10 @@ async def test_a_secret_that_a_sink_repeats_is_in_no_file_and_no_traceback(regis
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kee": MARK}, r"has no option 'kee'\n  → did you mean 'key'\? known options: key, doors, opens$"),
+        ({"kee": MARK}, r"has no option 'kee'\n  → did you mean 'key'\? Known options: key, doors, opens$"),
         (
             {"key": MARK, "doors": [{"key": MARK, "nam": MARK}]},
-            r"unknown option 'doors\.0\.nam'(?s:.*)→ did you mean 'name'\? known options of doors\.0: name, key$",
+            r"unknown option 'doors\.0\.nam'(?s:.*)→ did you mean 'name'\? Known options of doors\.0: name, key$",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_folder_of_folders_is_many_tasks_and_a_broken_one_stops_no_other(regis
     ("toml", "said"),
     [
         ("[agent\n", "task.toml is not valid TOML"),
-        ("[agent]\ntimeout_sec = -5\n", "'agent.timeout_sec': input should be greater than 0, got -5"),
+        ("[agent]\ntimeout_sec = -5\n", "'agent.timeout_sec': expected greater than 0, got -5"),
         ('[environment]\nmemory = "much"\n', "environment.memory: expected a size like '4G', got 'much'"),
         ("[environment]\ngpus = 2\n", "2 GPUs"),
         ('[environment]\nos = "windows"\n', "operating system 'windows'"),

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.nearest import did_you_mean, nearest_names
-from hermes_core.redaction import quote_value
+from hermes_core.redaction import quote_value, validation_message
 from hermes_core.specs import Ref
 from hermes_tool_services.executor.config import ToolExecutorConfig
 
@@ -172,6 +172,5 @@ def _validate(make: Callable[[], T], what: str) -> T:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
-        raise ConfigError(
-            f"{what}: {where}: {problem['msg']}, got {quote_value(problem['input'], problem['loc'])}"
-        ) from None
+        message = validation_message(problem, quote_value(problem["input"], problem["loc"]))
+        raise ConfigError(f"{what}: {where}: {message}") from None

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
 from hermes_core.nearest import nearest_names
+from hermes_core.redaction import validation_message
 from hermes_pool import SlotUnavailableError
 from hermes_tool_services.executor.artifacts import ArtifactRefusedError
 
@@ -92,7 +93,7 @@ async def read_payload(request: web.Request, kind: type[P]) -> P:
 
 def _invalid(error: ValidationError, kind: type[BaseModel]) -> RefusedRequestError:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5]]
+    texts = [f"{'.'.join(map(str, problem['loc']))}: {validation_message(problem)}" for problem in problems[:5]]
     known = list(kind.model_fields)
     unknown = [str(problem["loc"][-1]) for problem in problems if problem["type"] == "extra_forbidden"]
     near = [name for field in unknown for name in nearest_names(field, known)]

@@ -12,7 +12,7 @@ from hermes_core.discovery.components.conformance import contract_violations, im
 from hermes_core.discovery.components.option_schema import OptionSchema
 from hermes_core.nearest import did_you_mean
 from hermes_core.redaction.scrubber import SecretScrubber
-from hermes_core.redaction.secrets import find_secrets, redact, redact_text
+from hermes_core.redaction.secrets import find_secrets, redact, redact_text, validation_message
 from hermes_core.specs import ComponentSpec
 
 Build = Callable[[str, str, Mapping[str, Any]], Any]
@@ -113,7 +113,7 @@ def _refuse_unknown(component: Component, model: Any, options: Mapping[str, Any]
     names = _option_names(model)
     unknown = [str(key) for key in options if key not in names]
     if unknown:
-        hint = _guess(unknown[0], names) + _known_options(list(model.model_fields))
+        hint = did_you_mean(unknown[0], names, also=_known_options(list(model.model_fields)))
         raise ConfigError(f"{component.label} has no option {', '.join(map(repr, unknown))}", hint=hint)
 
 
@@ -123,11 +123,6 @@ def _option_names(model: Any) -> list[str]:
         alias for _, field in fields for alias in (field.alias, field.validation_alias) if isinstance(alias, str)
     ]
     return [*(name for name, _ in fields), *aliases]
-
-
-def _guess(name: str, names: Sequence[str]) -> str:
-    guess = did_you_mean(name, names)
-    return f"{guess} " if guess else ""
 
 
 def _known_options(names: Sequence[str], where: str = "") -> str:
@@ -144,8 +139,8 @@ def _explain(component: Component, error: Any, schema: OptionSchema, options: Ma
     while level and not schema.names_at(level):
         level.pop()
     names = schema.names_at(level)
-    guess = _guess(str(name), names) if unknown else ""
-    hint = guess + _known_options(names, ".".join(map(str, level)))
+    every = _known_options(names, ".".join(map(str, level)))
+    hint = did_you_mean(str(name), names, also=every) if unknown else every
     return ConfigError(f"the options of {component.label} are wrong: {problems}", hint=hint)
 
 
@@ -161,7 +156,7 @@ def _problem(item: Mapping[str, Any], found: Any) -> str:
             isinstance(found, list) and isinstance(step, int) and step < len(found)
         ):
             found = found[step]
-    return f"{where}: {item['msg']}, got {found!r:.100}"
+    return f"{where}: {validation_message(item, f'{found!r:.100}')}"
 
 
 def _import_reason(target: str, error: BaseException) -> str:

@@ -10,7 +10,7 @@ from hermes_core.discovery.components.component import Component
 from hermes_core.discovery.components.suggestions import known_names, package_for
 from hermes_core.discovery.installation.records import PluginRecord, PluginState
 from hermes_core.discovery.installation.selection import matches
-from hermes_core.nearest import nearest_names
+from hermes_core.nearest import did_you_mean, nearest_names
 
 _OUT_OF_ORDER: Final = {PluginState.FAILED, PluginState.INCOMPATIBLE, PluginState.BLOCKED}
 _LIST: Final = "hermes-core plugins list --load"
@@ -68,7 +68,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     if out:
         lines = "".join(f"\n    {plugin.id} is {_why(plugin)}" for plugin in out)
         found += f"\n  it may belong to a plugin that is not loaded:{lines}"
-    near = nearest_names(bare.lower(), known, 3)
+    near = did_you_mean(bare.lower(), known, most=3)
     package = package_for(kind, bare)
     every = f"\n    all names: {_LIST} --json" if len(known) > _FEW else ""
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
@@ -93,15 +93,14 @@ def how_to_get(package: str, plugins: Iterable[PluginRecord]) -> str:
     return f"{package} has it, and is {record.note}; admit {package} in {where}"
 
 
-def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, out: Sequence[PluginRecord]) -> str:
+def _next_step(kind: str, name: str, near: str, package: str | None, out: Sequence[PluginRecord]) -> str:
     if package is not None and any(plugin.found.distribution == package for plugin in out):
         return how_to_get(package, out)
     if package is None and near:
-        owners = sorted({owner for one in near if (owner := package_for(kind, one))})
-        return f"did you mean {' or '.join(near)}?" + (f" From {' and '.join(owners)}" if owners else "")
+        return near
     if package is None and (others := nearest_names(name, known_names(kind))):
         name, package = others[0], package_for(kind, others[0])
-        return f"did you mean {name}? It is in {package}: pip install {package}"
+        return f"did you mean {name!r}? It is in {package}: pip install {package}"
     if package is not None:
         return how_to_get(package, out)
     return f"see what is installed: {_LIST}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.plugin_settings import PluginSettings
-from hermes_core.discovery.installation.metadata import normalise, scan_entry_points
+from hermes_core.discovery.installation.metadata import CORE_DISTRIBUTION, normalise, scan_entry_points
 from hermes_core.discovery.installation.records import LOCAL, FoundPlugin, PluginRecord, PluginState
 from hermes_core.nearest import did_you_mean
 
@@ -109,6 +109,8 @@ def _local(item: str) -> FoundPlugin:
 
 
 def _nearest(name: str, plugins: Sequence[FoundPlugin]) -> str:
-    known = list(dict.fromkeys(word for p in plugins for word in (p.distribution, p.name)))
+    if normalise(name) == CORE_DISTRIBUTION:
+        return "remove the name: the core itself is always used, and it is not a plugin"
+    known = [word for plugin in plugins for word in (plugin.distribution, plugin.name)]
     every = f"known plugins: {', '.join(plugin.id for plugin in plugins) or 'none'}"
-    return f"{did_you_mean(normalise(name), known)} {every}".lstrip()
+    return did_you_mean(normalise(name), known, also=every)

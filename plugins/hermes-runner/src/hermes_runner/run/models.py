@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import cast
 
@@ -10,6 +11,7 @@ from hermes_core.contracts.model import ModelClient, ModelProvider, ModelSetting
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
+from hermes_core.nearest import did_you_mean
 from hermes_core.specs import ModelSpec, Ref
 from hermes_runner.config import RunConfig
 
@@ -33,19 +35,34 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
         ref = _parser_ref(config, config.model_name or "", template, registry)
         return None if ref is None else cast("ToolCallParser", registry.create(ref.kind, ref.name, ref.options))
 
-    return provider.client(
-        ModelSettings(
-            address=config.model,
-            model_name=config.model_name or "",
-            api_key=api_key,
-            timeout=config.model_timeout,
-            max_retries=config.model_retries,
-            seed=config.seed,
-            tasks=tuple(tasks),
-            options={**{name: getattr(config, name) for name in options}, "sampling": config.sampling()},
-            choose_parser=choose,
-        )
+    settings = ModelSettings(
+        address=config.model,
+        model_name=config.model_name or "",
+        api_key=api_key,
+        timeout=config.model_timeout,
+        max_retries=config.model_retries,
+        seed=config.seed,
+        tasks=tuple(tasks),
+        options={**{name: getattr(config, name) for name in options}, "sampling": config.sampling()},
+        choose_parser=choose,
     )
+    try:
+        return provider.client(settings)
+    except ConfigError as error:
+        raise _with_embedded_models(error, config, registry) from error
+
+
+def _with_embedded_models(error: ConfigError, config: RunConfig, registry: Registry) -> ConfigError:
+    """Return the error, with the embedded models that are installed if the config's model may be one of them."""
+    if config.model_protocol != "chat" or not re.fullmatch(r"[\w.-]+", config.model):
+        return error
+    ambiguous = {conflict.name for conflict in registry.conflicts if conflict.kind == "model"}
+    embedded = [name for name in registry.names("model") if name not in ambiguous and is_embedded(name, registry)]
+    every = (
+        f"embedded models: {', '.join(embedded) or 'none'}; for another one: pip install the package that declares it"
+    )
+    hint = did_you_mean(config.model, embedded, also=every)
+    return ConfigError(error.message, hint=f"{hint}\n    {error.hint}" if error.hint else hint)
 
 
 def _provider_name(config: RunConfig, registry: Registry) -> str:

@@ -47,6 +47,8 @@ def plan_groups(tasks: Sequence[Task], config: RunConfig, registry: Registry) ->
     """
     groups: list[GroupPlan] = []
     problems: list[TaskProblem] = []
+    if config.distribution is not None:
+        registry.spec("toolset_distribution", config.distribution)  # an unknown one is an error now, not of each task
     for task in tasks:
         seed = seed_of(config.seed, task.id)
         is_task_matter = task.enabled_toolsets is not None or config.distribution is not None

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hermes_core.nearest import did_you_mean
-from hermes_core.redaction import redact_at
+from hermes_core.redaction import redact_at, validation_message
 
 _SHOWN = 4
 
@@ -28,7 +28,7 @@ def explain(error: ValidationError, known: dict[str, Sequence[str]]) -> str:
 def unknown_key(key: str, keys: Iterable[str]) -> str:
     """Return a message about an unknown key, with the nearest known key or all known keys."""
     keys = list(keys)
-    return f"unknown key {key!r}, " + did_you_mean(key, keys, otherwise=f"known keys: {', '.join(keys)}")
+    return f"unknown key {key!r}; " + did_you_mean(key, keys, otherwise=f"known keys: {', '.join(keys)}")
 
 
 def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
@@ -43,9 +43,10 @@ def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
         return f"{field!r} is missing"
     # Harbor's section `environment` is not a table of variables; its `env` is.
     names = [part for part in where if part != "environment"]
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    found = "" if kind == "value_error" else f", got {short_json(redact_at(problem['input'], names))}"
-    return f"{field!r}: {message[:1].lower()}{message[1:]}{found}" if field else f"{message}{found}"
+    # Our own validators say what they got.
+    found = "" if kind == "value_error" else short_json(redact_at(problem["input"], names))
+    message = validation_message(problem, found)
+    return f"{field!r}: {message[:1].lower()}{message[1:]}" if field else message
 
 
 def _is_type_tag(part: object) -> bool:

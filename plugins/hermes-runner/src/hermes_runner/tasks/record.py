@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator,
 
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Cheat, Precautions, Step, Task, TaskFile
-from hermes_core.redaction import quote_value
+from hermes_core.redaction import quote_value, validation_message
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
 from hermes_runner.tasks.explain import unknown_key
@@ -196,9 +196,8 @@ def _fields_of(owner: type, known: Sequence[str], fields: Mapping[str, Any]) -> 
         whole: Any = TypeAdapter(owner).validate_python(dict(fields))
     except ValueError as error:  # a ValidationError; its first problem is enough here
         first = getattr(error, "errors", list)()[0]
-        raise ValueError(
-            f"{'.'.join(map(str, first['loc'][:2]))}: {first['msg']}, got {quote_value(first['input'], first['loc'])}"
-        ) from None
+        message = validation_message(first, quote_value(first["input"], first["loc"]))
+        raise ValueError(f"{'.'.join(map(str, first['loc'][:2]))}: {message}") from None
     return {key: getattr(whole, key) for key in fields}
 
 

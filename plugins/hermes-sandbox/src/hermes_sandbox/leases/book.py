@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from hermes_core.redaction import strip_secrets
+from hermes_core.redaction import strip_secrets, validation_message
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.leases.machine_identity import MachineIdentity
 from hermes_sandbox.protocol.fd_limits import system_error
@@ -171,7 +171,9 @@ class Lease:
             return TypeAdapter(cls).validate_python(data)
         except ValidationError as error:
             first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}") from error
+            raise ValueError(
+                f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {validation_message(first)}"
+            ) from error
 
     @property
     def is_overdue(self) -> bool:

@@ -50,7 +50,7 @@ class SamplingNames:
         known = sorted({*self.parameters, *self.fields})
         return ConfigError(
             f"expected a sampling parameter that the protocol {self.protocol} supports, got {name!r}",
-            hint=f"{did_you_mean(name, known)} it supports {', '.join(known)}".lstrip(),
+            hint=did_you_mean(name, known, also=f"it supports {', '.join(known)}"),
         )
 
 

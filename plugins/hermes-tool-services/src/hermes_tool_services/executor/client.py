@@ -13,7 +13,7 @@ import aiohttp
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
-from hermes_core.redaction import redact_address
+from hermes_core.redaction import redact_address, validation_message
 from hermes_pool import HostStartTimeoutError, PoolStats, SlotUnavailableError
 from hermes_tool_services import wire
 from hermes_tool_services.executor.artifacts import ArtifactRefusedError
@@ -160,8 +160,9 @@ def _parse(found: Mapping[str, Any], kind: type[P]) -> P:
     try:
         return kind.model_validate(found)
     except ValidationError as error:
+        problems = (f"{'.'.join(map(str, one['loc']))}: {validation_message(one)}" for one in error.errors()[:2])
         raise ExecutorRefusedError(
-            f"expected {kind.__name__} from the tool executor, got: {error.errors(include_url=False)[:2]}",
+            f"expected {kind.__name__} from the tool executor, got another answer: {'; '.join(problems)}",
             hint="install the same version of hermes-tool-services on both sides",
         ) from error
 
