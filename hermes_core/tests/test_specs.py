@@ -20,6 +20,7 @@ from hermes_core.specs import (
     ToolsetDistributionSpec,
     ToolsetSpec,
     ToolSpec,
+    VerifierSpec,
 )
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -63,6 +64,12 @@ def test_an_alias_that_could_not_be_written_in_a_config_is_refused(alias):
 def test_a_percentage_is_a_whole_number_from_0_to_100(percent):
     with pytest.raises(ValueError, match=f"expected a whole number from 0 to 100 for 'web', got {percent!r}"):
         ToolsetDistributionSpec(name="d", summary="", percentages={"file": 0, "web": percent})
+
+
+@pytest.mark.parametrize("lowest", [-1.0, 1.5, float("nan"), float("inf")])
+def test_a_lowest_score_outside_the_bounds_is_refused(lowest):
+    with pytest.raises(ValueError, match="lowest: expected a number in its bounds"):
+        VerifierSpec(name="v", summary="s", target="a.b:C", lowest=lowest)
 
 
 def test_a_distribution_of_no_toolset_is_refused():

@@ -32,6 +32,10 @@ class Plain:
     async def open(self, spec, *, label=""): ...
 
 
+class Builtin:
+    open = max
+
+
 class More:
     async def open(self, spec, label="", more=None): ...
 
@@ -84,7 +88,7 @@ class NotCallable:
     open = "yes"
 
 
-@pytest.mark.parametrize("good", [Plain, More, Anything, Static, OfClass, HandsOn, Wrapped, Inherits])
+@pytest.mark.parametrize("good", [Plain, Builtin, More, Anything, Static, OfClass, HandsOn, Wrapped, Inherits])
 def test_whatever_can_be_called_that_way_passes_as_class_and_as_object(good):
     assert contract_violations(good, Opener) == []
     assert contract_violations(good(), Opener) == []

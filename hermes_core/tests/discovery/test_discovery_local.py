@@ -99,6 +99,13 @@ def test_what_is_neither_file_nor_module_nor_plugin_is_an_error(load, item, mess
         load(extra=(item,))
 
 
+def test_a_file_that_is_not_python_is_an_error(tmp_path, load):
+    path = tmp_path / "notes.txt"
+    path.write_text("")
+    with pytest.raises(BrokenComponentError, match=r"local:notes cannot be used: .*notes\.txt is not a Python file"):
+        load(extra=(str(path),))
+
+
 def test_two_files_of_one_name_are_an_error(path, tmp_path, load):
     other = tmp_path / "sub" / "mine.py"
     other.parent.mkdir()

@@ -49,6 +49,12 @@ def test_an_installed_distribution_is_compared_by_version(installed, requirement
     assert (unmet_requirements([requirement], {}) == []) is is_met
 
 
+def test_a_version_that_is_not_a_number_is_below_every_other(installed):
+    installed("unknown")
+    assert unmet_requirements(["dist:acme-thing"], {}) == []
+    assert "got unknown" in unmet_requirements(["dist:acme-thing>=0.1"], {})[0]
+
+
 @settings(max_examples=150)
 @given(VERSIONS, st.sampled_from([">=", "<=", ">", "<", "==", "!=", "~="]), VERSIONS)
 def test_versions_are_ordered_as_packaging_orders_them(installed_version, operator, wanted):

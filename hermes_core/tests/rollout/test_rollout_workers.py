@@ -37,6 +37,13 @@ async def test_an_error_of_the_plugin_is_not_mistaken_for_the_loops_and_nothing_
     workers.close()
 
 
+async def test_a_plugin_that_raises_stop_iteration_fails_like_any_other():
+    workers = WorkerThreads(2)
+    with pytest.raises(RuntimeError, match="a plugin raised StopIteration"):
+        await workers.run("a", lambda: next(iter(())))
+    workers.close()
+
+
 async def test_hung_calls_that_were_abandoned_do_not_use_up_the_pool():
     """Predecessor 2.1 #6: blocked tools starved the pool."""
     workers, release = WorkerThreads(2), threading.Event()

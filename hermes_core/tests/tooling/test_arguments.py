@@ -122,6 +122,24 @@ def test_no_text_means_no_arguments():
     assert "missing argument 'command'" in answer(TERMINAL, "")
 
 
+@pytest.mark.parametrize(
+    ("schema", "value", "said"),
+    [
+        ({"type": "string", "minLength": 1}, "", 'expected a text that is not empty, found string ""'),
+        ({"type": "integer", "minimum": 1}, 0, "expected minimum 1, found integer 0"),
+        ({"type": "array", "maxItems": 1}, [1, 2], "expected a value that satisfies maxItems: 1, found array [1, 2]"),
+    ],
+)
+def test_the_answer_says_which_bound_a_value_breaks(schema, value, said):
+    spec = spec_of(x=schema)
+    assert said in answer(spec, json.dumps({"x": value}))
+
+
+def test_a_text_that_only_begins_like_a_list_stays_a_text_and_is_refused():
+    spec = spec_of(x={"type": "object"})
+    assert 'expected object, found string "{a"' in answer(spec, '{"x": "{a"}')
+
+
 def test_an_unknown_argument_is_answered_with_the_nearest_one():
     said = answer(TERMINAL, '{"command": "ls", "time_out": 3}')
     assert '"time_out"' in said

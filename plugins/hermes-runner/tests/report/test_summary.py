@@ -116,12 +116,6 @@ def test_pass_at_k_says_of_how_many_tasks_it_is_the_mean():
     assert "pass@2 100% (of 1 task)" in render(summary)
 
 
-def test_the_pass_threshold_is_a_parameter():
-    builder = SummaryBuilder(pass_threshold=0.5)
-    builder.add(outcome(reward=0.5))
-    assert builder.build(run={})["pass"]["passed_rollouts"] == 1
-
-
 def test_a_rollout_without_a_reward_is_left_out_and_never_a_zero():
     """In hermes-agent an infrastructure failure scored 0.0 and lowered the mean (defect 2.1 #8)."""
     failure = {"blame": "backend", "type": "SandboxLostError", "message": "gone"}

@@ -62,10 +62,6 @@ class ControlTokens:
         longest_first = sorted(self.by_text, key=len, reverse=True)
         self._find = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
-    def occur_in(self, text: str) -> bool:
-        """Return whether the text contains a control token."""
-        return self._find.search(text) is not None
-
     def part(self, text: str, mark: str) -> str:
         """Return the text with the mark inserted into every control token.
 

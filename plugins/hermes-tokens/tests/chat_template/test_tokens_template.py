@@ -44,10 +44,8 @@ def test_the_date_is_that_of_the_templates_making():
 
 
 def test_special_tokens_and_arguments_are_variables():
-    template = ChatTemplate(
-        "{{ bos_token }}{{ thinking }}", special_tokens={"bos_token": "<s>"}, kwargs={"thinking": 1}
-    )
-    assert template.render([USER]) == "<s>1"
+    template = ChatTemplate("{{ bos_token }}{{ thinking }}", special_tokens={"bos_token": "<s>"})
+    assert template.using({"thinking": 1}).render([USER]) == "<s>1"
 
 
 @pytest.mark.parametrize(("tools", "shown"), [((), "none"), (({"name": "look"},), "1")])
@@ -91,7 +89,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox():
 
 
 def test_additional_arguments_need_no_second_compilation(monkeypatch):
-    template = ChatTemplate("{{ a }}{{ b }}{{ strftime_now('%Y') }}", kwargs={"a": 1})
+    template = ChatTemplate("{{ a }}{{ b }}{{ strftime_now('%Y') }}").using({"a": 1})
     monkeypatch.setattr("hermes_tokens.chat_template.template._compile", None)
     other = template.using({"b": 2}, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert other.render([USER]) == "122030"

@@ -8,7 +8,7 @@ from small_tokenizers import KINDS, tokenizer_for
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_tokens.append_rule.append import AppendRule
-from hermes_tokens.chat_template.template_check import Prover, prove_template
+from hermes_tokens.chat_template.template_check import prove_template
 from hermes_tokens.untrusted_text import PlainEncoder
 
 TOOLS = ({"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}},)
@@ -91,15 +91,6 @@ def test_a_template_that_accepts_no_conversation_is_refused():
     proof = proved("{{ raise_exception('never') }}")
     with pytest.raises(ConfigError, match=r"conversation that starts with a user message, got one without.*never"):
         proof.require()
-
-
-def test_a_proof_is_made_once_for_tokenizer_tools_and_arguments():
-    tokenizer, prover = tokenizer_for(TEMPLATE), Prover()
-    first = prover.prove(AppendRule(tokenizer))
-    assert prover.prove(AppendRule(tokenizer)) is first
-    assert prover.prove(AppendRule(tokenizer, tools=TOOLS)) is not first
-    assert prover.prove(AppendRule(tokenizer, template_kwargs={"thinking": True})) is not first
-    assert Prover().prove(AppendRule(tokenizer)) is not first
 
 
 def test_the_report_has_every_case_and_why_one_is_not_supported():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.errors import BackendError, VerifierError
+from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.task import Task
 from hermes_core.specs import ACCESS_LEVELS, Access
@@ -154,8 +154,6 @@ async def _state(sandbox: Sandbox, path: str, entry: FileStat, before: str | Non
         return kind
     try:
         return f"{kind}, sha256 {await _sum(sandbox, path)}"
-    except BackendError:
-        raise
     except OSError as error:
         return f"{kind}, {error.strerror}"
 

@@ -132,10 +132,10 @@ async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...], kep
     # First, before anything of the rollout is there; `/` last, because a named path may be part of it.
     for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
         require_own_place(live.provenance.get("isolation"), path)
-        if not callable(getattr(sandbox, "take_changes", None)):
-            backend = sandbox.provenance.get("backend")
-            raise SandboxRefusedError(f"artifact {path!r}: {backend!r} copies only the workspace")
-        done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path, kept=[*kept, *done])
+        if not isinstance(sandbox, ChangesTaker):
+            refusal = f"artifact {path!r}: backend {sandbox.provenance.get('backend')!r} copies only the workspace"
+            raise SandboxRefusedError(refusal, hint="name artifacts in the workspace")
+        done[path] = await sandbox.take_changes(live, path, kept=[*kept, *done])
     # Through copied links, one of these could lead anywhere.
     full = {path: PurePosixPath(sandbox.workspace, path) for path in artifacts}
     inner = [path for path in artifacts if not any(full[path].is_relative_to(folder) for folder in done)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,19 +30,15 @@ class OracleModel(EmbeddedModel):
 
     The mistakes of a rollout depend only on `seed`, the request's seed (the rollout id if it is 0) and the task; the
     position is read from the conversation. So the same run always gives the same calls, in one process and over HTTP.
-    `latency` is the seconds that every reply takes.
     """
 
     name: ClassVar[str] = "oracle"
 
-    def __init__(
-        self, tasks: Iterable[Task], *, mistake_rate: float = 0.25, seed: int = 0, latency: float = 0.0
-    ) -> None:
+    def __init__(self, tasks: Iterable[Task], *, mistake_rate: float = 0.25, seed: int = 0) -> None:
         if not 0.0 <= mistake_rate <= 1.0:
             raise ConfigError(f"expected a mistake rate between 0 and 1, got {mistake_rate}")
         self._mistake_rate = mistake_rate
         self._seed = seed
-        self._latency = latency
         self._by_opening: defaultdict[bytes, list[_Known]] = defaultdict(list)
         for task in tasks:
             known = _Known(task=task, opening=_said_keys(task.messages))
@@ -56,8 +51,6 @@ class OracleModel(EmbeddedModel):
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Make the next call of this rollout's script."""
-        if self._latency:
-            await asyncio.sleep(self._latency)
         messages = request.conversation.messages
         task = self._find(messages)
         if task.solution is None:

@@ -99,8 +99,7 @@ class _Task:
 class SummaryBuilder:
     """Collects outcomes; memory grows with the number of tasks and of kinds of failure, not of rollouts."""
 
-    def __init__(self, *, pass_threshold: float = PASS_THRESHOLD) -> None:
-        self._threshold = pass_threshold
+    def __init__(self) -> None:
         self._counts = {key: Counter[str]() for key in ("stop_reason", "reward_status", "disposition", "split")}
         self._tasks: dict[str, _Task] = {}
         self._engines: Counter[str] = Counter()
@@ -160,7 +159,7 @@ class SummaryBuilder:
         reward = _number(outcome.get("reward"))
         if outcome.get("reward_status") != RewardStatus.OK or reward is None:
             return
-        passed = reward >= self._threshold
+        passed = reward >= PASS_THRESHOLD
         self._reward.add(reward)
         task.reward.add(reward)
         task.passed += passed
@@ -265,7 +264,7 @@ class SummaryBuilder:
             values = [pass_at_k(task.reward.n, task.passed, k) for task in tasks if task.reward.n >= k]
             at_k[str(k)] = {"mean_over_tasks": _mean(values), "tasks": len(values)}
         return {
-            "threshold": self._threshold,
+            "threshold": PASS_THRESHOLD,
             "passed_rollouts": self._passed,
             "pass@1_over_tasks": _mean(task.pass_rate() for task in tasks),
             "pass@1_over_rollouts": self._passed / self._reward.n if self._reward.n else None,

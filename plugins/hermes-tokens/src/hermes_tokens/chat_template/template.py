@@ -32,12 +32,11 @@ class ChatTemplate:
         text: str,
         *,
         special_tokens: Mapping[str, Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.text = text
         self._compiled = _compile(text)
-        self.variables = {"strftime_now": clock().strftime, **(special_tokens or {}), **(kwargs or {})}
+        self.variables = {"strftime_now": clock().strftime, **(special_tokens or {})}
 
     def using(self, kwargs: Mapping[str, Any], *, clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
         """Return the template with additional arguments and the current time, without compiling it again."""

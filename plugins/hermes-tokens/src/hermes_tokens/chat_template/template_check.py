@@ -94,19 +94,6 @@ _HINTS: Final[Mapping[str, str]] = {
 }
 
 
-class Prover:
-    """Checks rules and caches the results; one object per runtime."""
-
-    def __init__(self) -> None:
-        self._proofs: dict[str, Proof] = {}
-
-    def prove(self, rule: AppendRule) -> Proof:
-        """Return the result for this tokenizer, template, tools and arguments."""
-        if rule.fingerprint not in self._proofs:
-            self._proofs[rule.fingerprint] = prove_template(rule)
-        return self._proofs[rule.fingerprint]
-
-
 def prove_template(rule: AppendRule, clock: Callable[[], float] = time.perf_counter) -> Proof:
     """Compare rule and template on every probe conversation; takes milliseconds."""
     began = clock()
