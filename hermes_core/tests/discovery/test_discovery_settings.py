@@ -63,11 +63,11 @@ def test_given_settings_lie_on_top_of_the_config():
     ("config", "message"),
     [
         ({"disabel": ["a"]}, "unknown key 'disabel' under 'plugins'\n.*did you mean 'disable'"),
-        ({"disable": "docker"}, "'plugins.disable' is a list of names, found 'docker'"),
-        ({"allow": [1]}, "'plugins.allow' is a list of names"),
-        ({"prefer": ["x"]}, "'plugins.prefer' is a mapping like"),
-        ({"prefer": {"backend:docker": 3}}, "'plugins.prefer' is a mapping like"),
-        ({"strict": "yes"}, "'plugins.strict' is true or false, found 'yes'"),
+        ({"disable": "docker"}, "'plugins.disable': expected a list of names, got 'docker'"),
+        ({"allow": [1]}, "'plugins.allow': expected a list of names"),
+        ({"prefer": ["x"]}, "'plugins.prefer': expected a mapping like"),
+        ({"prefer": {"backend:docker": 3}}, "'plugins.prefer': expected a mapping like"),
+        ({"strict": "yes"}, "'plugins.strict': expected true or false, got 'yes'"),
         ({"zzz": 1}, "known keys: allow, disable, extra, prefer, strict"),
     ],
 )

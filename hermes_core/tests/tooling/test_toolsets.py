@@ -201,7 +201,7 @@ def test_an_unknown_toolset_names_near_ones():
         with pytest.raises(ConfigError, match="did you mean 'terminal'"):
             select_tools(registry_of(), **arguments)
     for key in ("enabled_toolsets", "disabled_toolsets"):
-        with pytest.raises(ConfigError, match=f"{key} is a list"):
+        with pytest.raises(ConfigError, match=f"{key}: expected a list"):
             select_tools(registry_of(), **{key: "terminal"})
     assert selected(registry_of(), disabled_toolsets=None) == CORE
 

@@ -90,7 +90,7 @@ def _check_config(key: str, value: object, known: list[str]) -> None:
         is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         is_right, wanted = is_list or (key == "allow" and value is None), "a list of names"
     if not is_right:
-        raise ConfigError(f"'plugins.{key}' is {wanted}, found {value!r}")
+        raise ConfigError(f"'plugins.{key}': expected {wanted}, got {value!r}")
 
 
 def _names(text: str) -> tuple[str, ...]:

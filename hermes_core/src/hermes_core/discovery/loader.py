@@ -55,7 +55,8 @@ def require_asked(registry: Registry) -> None:
                 hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
             ) from record.error
         if is_asked and record.state is PluginState.BLOCKED:
-            raise BrokenComponentError(f"the plugin {record.id} was asked for, but is {record.note}")
+            found = f"the plugin {record.id} was asked for, but is {record.note}"
+            raise BrokenComponentError(found, hint="take it out of 'extra' (-p) or out of the disable-list")
 
 
 def _warn(record: PluginRecord) -> None:

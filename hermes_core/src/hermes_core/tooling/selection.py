@@ -98,7 +98,7 @@ def draw_toolsets(registry: Registry, distribution: str, rng: random.Random) -> 
 
 def _names(key: str, names: Sequence[str] | None) -> Sequence[str]:
     if isinstance(names, str):
-        raise ConfigError(f"{key} is a list of names, found the text {names!r}", hint=f"{key}: [{names}]")
+        raise ConfigError(f"{key}: expected a list of names, got the text {names!r}", hint=f"{key}: [{names}]")
     return names or ()
 
 
