@@ -168,7 +168,8 @@ def test_without_them_it_is_this_machine() -> None:
 @pytest.mark.parametrize(
     ("environ", "options", "says"),
     [
-        ({"TOOL_EXECUTOR_SLOTS": "many"}, {}, "TOOL_EXECUTOR_SLOTS"),
+        ({"TOOL_EXECUTOR_SLOTS": "many"}, {}, "TOOL_EXECUTOR_SLOTS: expected a whole number, got 'many'"),
+        ({"TOOL_EXECUTOR_ACQUIRE_TIMEOUT_S": "x"}, {}, "TOOL_EXECUTOR_ACQUIRE_TIMEOUT_S: expected a number, got 'x'"),
         ({"TOOL_EXECUTOR_ALLOW_NETWORK": "perhaps"}, {}, "expected true or false"),
         ({"TOOL_EXECUTOR_ADDRES": "x"}, {}, "no variable TOOL_EXECUTOR_ADDRES"),
         ({"TOOL_EXECUTOR_SLOT": "3"}, {}, "did you mean TOOL_EXECUTOR_SLOTS?"),

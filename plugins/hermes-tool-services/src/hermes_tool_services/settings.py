@@ -34,11 +34,12 @@ _WORDS: Final = {
 
 def _flag(text: str) -> bool:
     if text.strip().lower() not in _WORDS:
-        raise ValueError(f"expected true or false, got {text!r}")
+        raise ValueError(text)
     return _WORDS[text.strip().lower()]
 
 
 Read = Callable[[str], Any]
+_READS: Final[Mapping[Read, str]] = {int: "a whole number", float: "a number", _flag: "true or false"}
 _NOMAD: Final[Mapping[str, tuple[str, Read]]] = {
     "NOMAD_ADDRESS": ("nomad_address", str),
     "JOB_ID": ("sandbox_job_id", str),
@@ -153,7 +154,7 @@ def _read_settings(given: Mapping[str, str], table: Mapping[str, tuple[str, Read
             try:
                 values[key] = read(given[name])
             except ValueError as error:
-                raise ConfigError(f"{PREFIX}{name}: {error}") from error
+                raise ConfigError(f"{PREFIX}{name}: expected {_READS[read]}, got {given[name]!r}") from error
     return values
 
 

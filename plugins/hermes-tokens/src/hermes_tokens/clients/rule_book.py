@@ -96,14 +96,14 @@ class RuleBook:
         try:
             self.rule(ToolSchemas.of([PROBE]))
         except ConfigError as error:
-            self.warn(f"a conversation with tools will be refused: {error.message}; {error.hint}")
+            self.warn(f"a conversation with tools will be refused: {error}")
 
     def _check_stops(self, rule: AppendRule) -> None:
         """Report stop tokens that make every turn a branch: an error if branches are not allowed, else one warning."""
         for fault in branching_stops(rule, self._sampling):
             if self.allow_branches is False and fault.is_certain:
                 raise fault.error
-            self.warn(f"{fault.error.message}; {fault.error.hint}")
+            self.warn(str(fault.error))
 
     def warn(self, message: str) -> None:
         """Log a warning once."""
