@@ -61,11 +61,11 @@ async def test_inputs_of_a_verifier_that_another_one_asks_are_watched_too(run_co
     assert (await run_commands(inner, f"echo 43 > {tmp_path}/key", name="asks")).reward is None
 
 
-async def test_verifiers_that_name_each_other_without_end_give_no_reward(play):
+async def test_verifiers_that_name_each_other_without_end_give_no_reward(run_commands):
     ref = {"name": "depends", "options": {}}
     for _ in range(40):
         ref = {"name": "asks", "options": ref}
-    outcome = await play(ref["options"], name="asks")
+    outcome = await run_commands(ref["options"], name="asks")
     assert outcome.reward is None
     assert "verifiers name each other more than" in outcome.reward_failure.message
 
