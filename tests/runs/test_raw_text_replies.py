@@ -101,7 +101,7 @@ def test_a_malformed_call_beside_a_good_one_is_answered_after_the_good_one_s_res
 
 
 def test_ids_are_unique_over_a_rollout_though_the_model_counts_anew(run_texts):
-    """Predecessor 2.2: Kimi's ids repeat every turn."""
+    """hermes-agent's defect: Kimi's ids repeat every turn."""
     line, requests = run_texts([KIMI, KIMI, "done"], *named("kimi_k2"))
     ids = [message["tool_call_id"] for message in line["messages"] if message["role"] == "tool"]
     assert ids == ["functions.write_file:0", "functions.write_file:1"]

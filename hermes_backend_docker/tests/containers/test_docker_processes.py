@@ -31,7 +31,7 @@ async def reads(processes: Processes, process_id: str, *wanted: bytes) -> bytes:
 async def test_an_interactive_program_is_driven_on_a_terminal(
     backend: DockerBackend, isolation: IsolationLevel
 ) -> None:
-    """hermes-agent's defect 1.4: a process in a container had neither input nor a terminal."""
+    """hermes-agent's defect: a process in a container had neither input nor a terminal."""
     async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
         started = await box.processes.start("python3 -q", pty=True)
         await reads(box.processes, started.id, b">>> ")
@@ -44,7 +44,7 @@ async def test_an_interactive_program_is_driven_on_a_terminal(
 
 
 async def test_exit_codes_are_exact_and_input_is_taken(backend: DockerBackend, isolation: IsolationLevel) -> None:
-    """hermes-agent's defect 2.4 #2 (V): the exit code of a process in a container was always 127."""
+    """hermes-agent's defect: the exit code of a process in a container was always 127."""
     async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
         started = await box.processes.start('read line; echo "got $line"; exit 41')
         await box.processes.write(started.id, b"it's\n")
@@ -53,7 +53,7 @@ async def test_exit_codes_are_exact_and_input_is_taken(backend: DockerBackend, i
 
 
 async def test_a_kill_leaves_nothing_in_the_container(backend: DockerBackend, isolation: IsolationLevel) -> None:
-    """hermes-agent's defect 2.4 #4: in a container only the wrapper got a signal."""
+    """hermes-agent's defect: in a container only the wrapper got a signal."""
     async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
         started = await box.processes.start("setsid sleep 600 & (trap '' TERM; exec sleep 601) & echo up; wait")
         await reads(box.processes, started.id, b"up")

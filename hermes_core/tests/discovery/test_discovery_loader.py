@@ -175,7 +175,7 @@ def test_declarations_may_come_from_a_generator_and_a_subset_of_arguments(site, 
 
 
 def test_loading_twice_gives_two_equal_registries_that_share_nothing(site, load):
-    """Predecessor 2.1 #2 and complaint 17: configuration and registries were global to the process."""
+    """hermes-agent's defect: configuration and registries were global to the process."""
     site.install("acme-docker", backend())
     site.install("other-docker", backend())
     one, two = load("acme-docker"), load("other-docker")

@@ -68,7 +68,7 @@ def root():
 @pytest.mark.parametrize("isolation", ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
 async def test_a_rollout_cancelled_after_any_number_of_steps_leaves_nothing(registry, root, steps, isolation):
-    """Predecessor 2.1 #7 and #22: no clean-up when the rollout was cancelled."""
+    """hermes-agent's defect: no clean-up when the rollout was cancelled."""
     backend = Ref(kind="backend", name="local", options={"root_dir": str(root)})
     fields = {"files": (TaskFile(path="a", data=b"a"),), "setup": ("true",)}
     async with Runtime(registry, backend=backend, sandbox=SandboxSpec(isolation=isolation)) as runtime:

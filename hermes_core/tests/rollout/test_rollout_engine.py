@@ -74,7 +74,7 @@ async def test_an_agent_that_asks_the_model_by_itself_reports_turns_by_counting_
 
 
 async def test_a_tool_that_raises_runs_once_and_is_answered_to_the_model(runtime):
-    """Predecessor 2.1 #3: a tool that raised RuntimeError was executed twice."""
+    """hermes-agent's defect: a tool that raised RuntimeError was executed twice."""
     outcome = await run_script(runtime, Script(calls(call("boom")), says("done")))
     assert outcome.messages[2]["content"] == '{"error":"Tool execution failed: RuntimeError: boom number 1"}'
     assert [(e.tool_name, e.error) for e in outcome.tool_errors] == [("boom", "RuntimeError: boom number 1")]
@@ -104,7 +104,7 @@ async def test_a_tool_that_returns_something_else_is_an_error_for_the_model(runt
 
 
 async def test_parallel_safe_calls_of_one_turn_run_at_the_same_time(runtime):
-    """Predecessor 2.1 #14: calls of a turn ran one after the other."""
+    """hermes-agent's defect: calls of a turn ran one after the other."""
     pair = calls(call("rendezvous", call_id="a"), call("rendezvous", call_id="b"))
     outcome = await run_script(runtime, Script(pair, says("done")))
     assert [m["content"] for m in outcome.messages if m["role"] == "tool"] == ["met", "met"]
@@ -126,7 +126,7 @@ async def test_a_lost_sandbox_ends_the_rollout_and_stops_the_other_calls(runtime
 
 
 async def test_an_infrastructure_failure_is_never_a_reward_of_zero(runtime):
-    """Predecessor 2.1 #8: API failures ended as reward 0.0."""
+    """hermes-agent's defect: API failures ended as reward 0.0."""
     outcome = await run_script(runtime, Script(calls(call("noop")), ModelServerError("502")), verifier="half")
     assert outcome.stop_reason is StopReason.MODEL_ERROR
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.SKIPPED)
@@ -147,7 +147,7 @@ async def test_an_error_that_would_hit_every_rollout_is_raised(runtime):
 
 @pytest.mark.parametrize("verifier", ["nan", "outside", "raising"])
 async def test_a_verifier_that_fails_gives_no_reward(runtime, verifier):
-    """Predecessor 2.1 #8: a reward exception became 0.0."""
+    """hermes-agent's defect: a reward exception became 0.0."""
     outcome = await run_script(runtime, Script(says("done")), verifier=verifier)
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert outcome.reward_failure.blame == "verifier"
@@ -252,7 +252,7 @@ async def test_an_answer_cut_at_the_token_limit_is_no_final_answer(runtime):
 
 
 async def test_the_time_limit_stops_a_hanging_tool_and_the_rollout_is_judged(runtime):
-    """Predecessor 2.1 #5: the limit did not limit."""
+    """hermes-agent's defect: the limit did not limit."""
     limits = RolloutLimits(time_limit=0.1)
     outcome = await run_script(runtime, Script(calls(call("hang"))), limits=limits, verifier="half")
     assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, 0.5)
@@ -286,7 +286,7 @@ async def test_a_cancelled_rollout_passes_the_cancellation_on(runtime):
 
 
 async def test_concurrent_groups_keep_their_own_tools(runtime):
-    """Predecessor 2.1 #1: all groups used the tools of the last one."""
+    """hermes-agent's defect: all groups used the tools of the last one."""
     specs = [
         spec_for(runtime.registry, tools=tools, rollout_id=name)
         for name, tools in (("a", ("testing",)), ("b", ("todo",)))
@@ -328,7 +328,7 @@ async def test_the_verifier_works_in_the_rollouts_sandbox(runtime):
 
 
 async def test_every_process_of_the_rollout_is_dead_when_the_verifier_looks(runtime):
-    """Predecessor 2.1 #19: background processes were still alive while the tests ran."""
+    """hermes-agent's defect: background processes were still alive while the tests ran."""
     script = "setsid sh -c 'while :; do date +%N > beat.txt; sleep 0.05; done' >/dev/null 2>&1 &"
     turn = calls(call("terminal", json.dumps({"command": script})))
     outcome = await run_script(runtime, Script(turn, says("done")), tools=("terminal",), verifier="no_processes")
@@ -336,7 +336,7 @@ async def test_every_process_of_the_rollout_is_dead_when_the_verifier_looks(runt
 
 
 async def test_two_rollouts_cannot_see_each_others_files(runtime):
-    """Predecessor 2.1 #18: all rollouts shared one sandbox."""
+    """hermes-agent's defect: all rollouts shared one sandbox."""
     turn = calls(call("terminal", '{"command": "ls; touch mine; pwd"}'))
     outcomes = await asyncio.gather(
         *[run_script(runtime, Script(turn, says("done")), tools=("terminal",), rollout_id=f"r{i}") for i in range(4)]
@@ -347,7 +347,7 @@ async def test_two_rollouts_cannot_see_each_others_files(runtime):
 
 
 async def test_a_synchronous_tool_uses_the_sandbox_without_blocking_the_loop(runtime):
-    """Predecessor 2.1 #4: one slow call stalled all rollouts."""
+    """hermes-agent's defect: one slow call stalled all rollouts."""
     outcome = await run_script(runtime, Script(calls(call("sync_shell")), says("done")), tools=("testing_shell",))
     assert outcome.messages[2]["content"] == "from the sandbox\n"
 

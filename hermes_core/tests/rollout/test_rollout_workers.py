@@ -24,7 +24,7 @@ async def test_a_result_and_an_error_come_back():
 
 
 async def test_an_error_of_the_plugin_is_not_mistaken_for_the_loops_and_nothing_runs_twice():
-    """Predecessor 2.1 #3."""
+    """hermes-agent's defect: a tool that raised RuntimeError was executed twice."""
     workers, runs = WorkerThreads(2), []
 
     def fail():
@@ -45,7 +45,7 @@ async def test_a_plugin_that_raises_stop_iteration_fails_like_any_other():
 
 
 async def test_hung_calls_that_were_abandoned_do_not_use_up_the_pool():
-    """Predecessor 2.1 #6: blocked tools starved the pool."""
+    """hermes-agent's defect: blocked tools starved the pool."""
     workers, release = WorkerThreads(2), threading.Event()
 
     def hang(begun):

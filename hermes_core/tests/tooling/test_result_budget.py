@@ -49,7 +49,7 @@ async def test_a_result_above_its_limit_is_saved_and_previewed(sandbox):
 
 
 async def test_the_saved_file_is_named_by_us_and_private_to_the_sandbox(sandbox):
-    """Predecessor 2.1 #20: the model's own call id was the file name: collisions, and '../' led anywhere."""
+    """hermes-agent's defect: the model's own call id was the file name: collisions, and '../' led anywhere."""
     budget = ResultBudget(default_result_size_chars=10)
     paths = [path_in(await budget.fit(f"{n}" * 9000, spec=spec(), sandbox=sandbox)) for n in range(3)]
     assert len(set(paths)) == 3

@@ -49,13 +49,13 @@ def selected(registry, **arguments):
 
 
 def test_naming_nothing_offers_terminal_and_file_only():
-    """Predecessor 2.1 #13: no toolset named exposed every tool there was."""
+    """hermes-agent's defect: no toolset named exposed every tool there was."""
     registry = registry_of([*TOOLS, tool("send_mail", "mail", side_effects="external")])
     assert selected(registry) == CORE
 
 
 def test_all_must_be_asked_for_and_leaves_out_external_tools():
-    """Predecessor 2.1 #13: messaging and scheduling tools were offered to models in training."""
+    """hermes-agent's defect: messaging and scheduling tools were offered to models in training."""
     registry = registry_of([*TOOLS, tool("send_mail", "mail", side_effects="external")])
     chosen = select_tools(registry, enabled_toolsets=["all"])
     assert set(chosen.names) == {*CORE, "todo", *STATEFUL}
@@ -70,7 +70,7 @@ def test_an_external_tool_is_offered_when_it_or_its_toolset_is_named(names):
 
 
 def test_a_group_has_one_immutable_selection():
-    """Predecessor 2.1 #1: groups that ran at the same time all got the tools of the last one."""
+    """hermes-agent's defect: groups that ran at the same time all got the tools of the last one."""
     registry = registry_of()
     first = select_tools(registry, enabled_toolsets=["terminal"])
     second = select_tools(registry, enabled_toolsets=["file"])
@@ -81,7 +81,7 @@ def test_a_group_has_one_immutable_selection():
 
 
 def test_a_draw_depends_on_the_seed_alone():
-    """Predecessor 2.1 #1: the draw came from the global random generator and was not recorded."""
+    """hermes-agent's defect: the draw came from the global random generator and was not recorded."""
     registry = registry_of()
     random.seed(1)
     before = random.getstate()
@@ -313,7 +313,7 @@ def test_the_declared_tools_are_what_the_model_reads():
     for spec in TOOLS:
         assert spec.parameters["additionalProperties"] is False
         assert all(schema.get("description") for schema in spec.parameters["properties"].values())
-    # Predecessor 2.1 #14: calls of one turn ran one after another, whatever they did.
+    # hermes-agent's defect: calls of one turn ran one after another, whatever they did.
     assert {spec.name for spec in TOOLS if spec.parallel_safe} == {"read_file", "search_files"}
     assert next(spec for spec in TOOLS if spec.name == "read_file").max_result_size_chars == -1
 

@@ -135,7 +135,7 @@ async def test_a_reward_sees_what_hermes_agents_saw(tmp_path):
 
 
 async def test_a_reward_that_fails_is_no_reward_and_never_zero():
-    """hermes-agent's defect 2.1 #8."""
+    """hermes-agent's defect: an exception in a reward became 0.0."""
 
     class Failing(PuzzleEnv):
         async def compute_reward(self, item, result, ctx):
@@ -173,7 +173,7 @@ async def test_an_error_that_would_hit_every_rollout_is_raised_and_every_line_cl
 
 
 async def test_a_rollout_outside_of_a_group_has_its_split_and_enters_no_table():
-    """hermes-agent's defect 2.1 #15: evaluation wrote into the buffers of the training."""
+    """hermes-agent's defect: evaluation wrote into the buffers of the training."""
     env = environment(TokenDouble(lambda _: calls("no_such_tool")), max_agent_turns=1)
     await env.setup()
     outcome = await env.run_item(env.puzzles[0])

@@ -90,7 +90,7 @@ async def test_a_distribution_of_which_nothing_is_installed_is_an_error_at_once(
 
 
 async def test_concurrent_groups_keep_their_own_tools():
-    """hermes-agent's defect 2.1 #1: with four groups at a time all used the tools of the last one."""
+    """hermes-agent's defect: with four groups at a time all used the tools of the last one."""
     model = TokenDouble()
     env = environment(model, distribution="development")
     await env.setup()

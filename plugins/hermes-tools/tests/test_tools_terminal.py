@@ -64,7 +64,7 @@ async def test_a_timeout_above_the_maximum_is_refused_and_nothing_is_run(context
 
 
 async def test_long_output_keeps_head_and_tail_with_the_exact_number_omitted(context):
-    """hermes-agent's defect 2.3 #14: one version lost the tail, which has the errors, the other the head."""
+    """hermes-agent's defect: one version lost the tail, which has the errors, the other the head."""
     answer = await run(context, "seq 1 15000")
     whole = "\n".join(map(str, range(1, 15001)))
     head, notice, tail = re.split(r"\n(\[OUTPUT TRUNCATED.*?\])\n", answer["output"])
@@ -118,7 +118,7 @@ async def test_commands_that_quote_badly_or_hold_heredocs_behave_as_in_bash(cont
 
 
 async def test_a_backend_that_fails_is_not_asked_again(context):
-    """hermes-agent's defect 2.5 #7: a command was run up to three more times when the backend raised."""
+    """hermes-agent's defect: a command was run up to three more times when the backend raised."""
     calls = []
 
     async def broken(*arguments, **options):

@@ -68,7 +68,7 @@ def _import_on_use(name: str) -> Iterator[None]:
 
 
 def _load() -> types.ModuleType:
-    """Import `atroposlib.envs.base` without wandb (defect 16) and without a change of the log level."""
+    """Import `atroposlib.envs.base` without wandb and without a change of the log level."""
     with _IMPORTING, _import_on_use("wandb"):
         try:
             base = importlib.import_module("atroposlib.envs.base")
@@ -93,7 +93,7 @@ ScoredDataItem: Any = _base.ScoredDataItem
 
 
 def load_tokenizer(name: str) -> Any:
-    """Load a tokenizer; from a folder without any network access (defect 16)."""
+    """Load a tokenizer; from a folder without any network access."""
     transformers: Any = importlib.import_module("transformers")
     try:
         if Path(name).is_dir():
@@ -147,7 +147,7 @@ def _reasoning(config: Any) -> Any:
 
 
 def declared_group_size(group: Mapping[str, Any], default: int) -> int:
-    """Return a group's size; `group_overrides` may be None, on which BaseEnv fails (defect 12)."""
+    """Return a group's size; `group_overrides` may be None, on which BaseEnv fails."""
     overrides = group.get("group_overrides") or {}
     return int(overrides.get("group_size", default))
 

@@ -384,7 +384,7 @@ async def test_tls_to_a_plain_server_is_explained_and_not_repeated(server, conne
 
 
 async def test_cancelling_a_call_closes_its_connection_and_stays_a_cancellation(server, connect):
-    """hermes-agent's defect 2.3 #23: a cancellation was turned into a RuntimeError."""
+    """hermes-agent's defect: a cancellation was turned into a RuntimeError."""
     arrived, left = asyncio.Event(), asyncio.Event()
 
     async def hang(_request):

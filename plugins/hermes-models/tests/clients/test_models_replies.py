@@ -84,7 +84,7 @@ def test_arguments_that_are_not_text_are_serialised_and_text_is_left_alone(given
 
 
 def test_missing_and_repeated_ids_are_replaced_by_short_stable_ones():
-    """hermes-agent's defect 2.3 #22: random ids went into the prompt and made it irreproducible."""
+    """hermes-agent's defect: random ids went into the prompt and made it irreproducible."""
     message = {"tool_calls": [call(), call(id=""), call(id="x"), call(id="x"), call(id=7)]}
     first, again = read(message), read(message)
     assert [c.id for c in first.tool_calls] == ["call_0", "call_1", "x", "call_3", "call_4"]

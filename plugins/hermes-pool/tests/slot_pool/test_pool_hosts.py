@@ -26,7 +26,7 @@ async def release_all(tasks):
 
 
 async def test_a_long_queue_starts_several_hosts_at_once_up_to_max_hosts():
-    """hermes-agent's defect 2.3 #25: it started one more container after each full timeout of a waiter."""
+    """hermes-agent's defect: it started one more container after each full timeout of a waiter."""
     async with slot_pool(max_hosts=3, slots_per_host=2, concurrent_starts=9) as (pool, engine):
         engine.gate.clear()
         tasks = start_acquiring(pool, engine, 9)
@@ -62,7 +62,7 @@ async def test_no_more_hosts_are_started_than_the_waiters_fill():
 
 
 async def test_unused_hosts_end_down_to_min_hosts():
-    """hermes-agent's defect 2.3 #25: it never scaled down."""
+    """hermes-agent's defect: it never scaled down."""
     async with slot_pool(min_hosts=1, max_hosts=3, slots_per_host=1, idle_timeout=600) as (pool, engine):
         seats = await asyncio.gather(*start_acquiring(pool, engine, 3))
         for seat in seats:
@@ -131,7 +131,7 @@ async def test_a_host_that_makes_room_gives_second_slots_to_its_trajectories():
 
 
 async def test_an_unhealthy_host_gives_out_no_slot_and_keeps_its_sandboxes():
-    """hermes-agent's defect 2.3 #8: one failed check dropped its slots, the next success gave them out twice."""
+    """hermes-agent's defect: one failed check dropped its slots, the next success gave them out twice."""
     async with backend(max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=300) as made:
         sandbox = await made.open(SandboxSpec())
         (host,) = made.engine.hosts
@@ -226,7 +226,7 @@ async def test_a_lost_host_fails_its_own_sandboxes_only_and_is_replaced_for_the_
 
 
 async def test_a_slot_that_cannot_be_ended_retires_its_host(monkeypatch):
-    """hermes-agent's defect 2.3 #9: the result of a reset was ignored."""
+    """hermes-agent's defect: the result of a reset was ignored."""
     async with backend(max_hosts=1, slots_per_host=4) as made:
         one, other = await made.open(SandboxSpec()), await made.open(SandboxSpec())
         end = AgentSlot.aclose
@@ -252,7 +252,7 @@ async def test_a_slot_that_cannot_be_ended_retires_its_host(monkeypatch):
 
 
 async def test_a_late_request_to_a_closed_slot_does_not_reach_the_next_one():
-    """hermes-agent's defect 2.3 #9: a late reset deleted the files of the next owner."""
+    """hermes-agent's defect: a late reset deleted the files of the next owner."""
     async with backend(max_hosts=1, slots_per_host=1) as made:
         old = await made.open(SandboxSpec())
         slot = old.slot

@@ -23,7 +23,7 @@ async def run_rollout(made, number, **fields):
 
 
 async def test_four_trajectories_finish_on_two_slots():
-    """hermes-agent's defect 2.3 #1: none finished, because waiters kept the others from being served."""
+    """hermes-agent's defect: none finished, because waiters kept the others from being served."""
     async with backend(max_hosts=1, slots_per_host=2) as made:
         answers = await asyncio.wait_for(asyncio.gather(*(run_rollout(made, n) for n in range(4))), 60)
     assert answers == ["0", "1", "2", "3"]
@@ -31,7 +31,7 @@ async def test_four_trajectories_finish_on_two_slots():
 
 @pytest.mark.slow
 async def test_sixty_four_trajectories_finish_on_two_hosts_and_no_slot_is_idle_while_one_waits():
-    """hermes-agent's defects 2.3 #1 and #2, with as many trajectories as in the issue."""
+    """hermes-agent's defects: four trajectories on two slots never finished, and a slow call held up the others."""
     async with backend(max_hosts=2, slots_per_host=8) as made:
         idle = []
 
@@ -69,7 +69,7 @@ async def test_slots_are_given_out_in_the_order_of_the_requests():
 
 
 async def test_an_acquire_timeout_has_the_statistics_and_a_hint():
-    """hermes-agent's defect 2.3 #5: `acquire` never raised its documented error."""
+    """hermes-agent's defect: `acquire` never raised its documented error."""
     async with slot_pool(max_hosts=1, slots_per_host=2) as (pool, engine):
         seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
         pool.options.acquire_timeout = 0.2
@@ -102,7 +102,7 @@ async def test_the_queue_is_bounded():
 
 
 async def test_a_cancelled_waiter_keeps_neither_a_slot_nor_a_queue_position():
-    """hermes-agent's defect 2.3 #3: a call of a released trajectory acquired a slot that was never released."""
+    """hermes-agent's defect: a call of a released trajectory acquired a slot that was never released."""
     async with slot_pool(max_hosts=1, slots_per_host=1) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(3)]
@@ -181,7 +181,7 @@ async def test_releasing_twice_gives_back_once():
 
 
 async def test_closing_the_pool_refuses_its_waiters():
-    """hermes-agent's defect 2.3 #4: `close` hung."""
+    """hermes-agent's defect: `close` hung."""
     async with slot_pool(max_hosts=1, slots_per_host=1) as (pool, engine):
         await pool.acquire("key", engine.make, 9, request())
         waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))

@@ -32,7 +32,7 @@ async def test_waits_are_counted():
 
 
 def test_waits_are_kept_in_constant_space():
-    """hermes-agent's defect 2.3 #19: its list of latencies grew without bound."""
+    """hermes-agent's defect: its list of latencies grew without bound."""
     waits = Waits()
     for n in range(50_000):
         waits.add(float(n))

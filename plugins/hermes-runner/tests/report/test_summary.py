@@ -117,7 +117,7 @@ def test_pass_at_k_says_of_how_many_tasks_it_is_the_mean():
 
 
 def test_a_rollout_without_a_reward_is_left_out_and_never_a_zero():
-    """In hermes-agent an infrastructure failure scored 0.0 and lowered the mean (defect 2.1 #8)."""
+    """In hermes-agent an infrastructure failure scored 0.0 and lowered the mean."""
     failure = {"blame": "backend", "type": "SandboxLostError", "message": "gone"}
     lost = outcome("a", None, stop_reason=StopReason.TOOL_BACKEND_ERROR) | {"failure": failure}
     summary = build(outcome("a", 1.0), lost, outcome("b", None, reward_status=RewardStatus.ERROR))
@@ -159,7 +159,7 @@ def test_a_reward_that_is_no_number_is_left_out(reward):
 
 
 def test_rollouts_are_counted_by_split():
-    """In hermes-agent evaluation was mixed into training without a label (defect 2.1 #15)."""
+    """In hermes-agent evaluation was mixed into training without a label."""
     summary = build(outcome(split="eval"), outcome(split="train"), outcome(split="train"))
     assert summary["rollouts"]["split"] == {"train": 2, "eval": 1}
 

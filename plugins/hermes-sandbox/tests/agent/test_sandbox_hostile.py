@@ -92,7 +92,7 @@ async def test_a_zombie_counts_as_dead():
     ],
 )
 async def test_nothing_inside_can_end_or_stop_the_agent(attack):
-    """hermes-agent's defect 2.5 #2: a command could kill its supervisor, and with it the whole sandbox."""
+    """hermes-agent's defect: a command could kill its supervisor, and with it the whole sandbox."""
     async with open_one("bwrap") as sandbox:
         await require_separation(sandbox)
         await sandbox.exec("export KEPT=1")

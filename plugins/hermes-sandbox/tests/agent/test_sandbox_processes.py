@@ -79,7 +79,7 @@ def has_escaped(token):
 
 
 async def test_a_timeout_ends_the_command_keeps_its_output_and_the_session(sandbox):
-    """hermes-agent's defect 2.5 #2 and #3: a timeout killed the client only, or the whole sandbox."""
+    """hermes-agent's defect: a timeout killed the client only, or the whole sandbox."""
     await sandbox.exec("export KEPT=1; cd /usr")
     result = await runs_out_of_time(sandbox, f"echo before; touch $BEGUN; sleep {seconds(sandbox)}")
     assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
@@ -162,7 +162,7 @@ async def test_a_crowd_of_forking_children_is_killed(plain):
 
 
 async def test_cancelling_a_call_kills_what_it_started_before_it_returns(sandbox):
-    """hermes-agent's defect 2.3 #3 and 2.5 #3: cancelled calls went on running, or took the sandbox with them."""
+    """hermes-agent's defect: cancelled calls went on running, or took the sandbox with them."""
     await sandbox.exec("export KEPT=1")
     call = await begin(sandbox, f"sleep {seconds(sandbox)}")
     call.cancel()
@@ -361,7 +361,7 @@ async def test_zombies_are_collected(plain):
 
 
 async def test_the_loop_keeps_ticking_during_every_call(plain):
-    """hermes-agent's defect 2.1 #4: terminal blocked the event loop for as long as the command ran."""
+    """hermes-agent's defect: terminal blocked the event loop for as long as the command ran."""
     data = os.urandom(8 << 20)
 
     async def call_everything():

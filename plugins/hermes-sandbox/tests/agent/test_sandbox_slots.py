@@ -31,7 +31,7 @@ def place():
 
 
 async def test_slots_have_workspaces_and_sessions_of_their_own(place):
-    """hermes-agent's defect 2.1 #18: all rollouts shared one sandbox."""
+    """hermes-agent's defect: all rollouts shared one sandbox."""
     async with agent() as client:
         one, other = await opened(client, place), await opened(client, place)
         await asyncio.gather(run(one, "export X=one; touch mine"), run(other, "export Y=other; cd /usr"))

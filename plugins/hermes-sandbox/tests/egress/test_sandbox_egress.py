@@ -67,7 +67,7 @@ def allowing(*hosts):
 
 
 async def test_a_listed_host_is_reached_by_python_and_curl_and_an_unlisted_one_is_refused():
-    """hermes-agent's defect 2.5 #10: no egress policy, and the network could not be switched off by config."""
+    """hermes-agent's defect: no egress policy, and the network could not be switched off by config."""
     async with origin() as server, origin() as other:
         url = f"http://127.0.0.1:{server.port}/"
         async with allowing(f"127.0.0.1:{server.port}@private") as sandbox:
@@ -141,7 +141,7 @@ async def test_a_renewed_sandbox_has_its_proxy_and_its_log_again():
 
 
 async def test_one_sandbox_cannot_use_the_port_and_the_allowance_of_another():
-    """hermes-agent's defect 2.3 #10."""
+    """hermes-agent's defect: every slot could reach the sandbox server, and run commands in any other slot."""
     async with origin() as server, allowing(f"127.0.0.1:{server.port}@private") as first, allowing() as second:
         url = (await first.exec("echo $http_proxy")).output.strip()
         fetch = f"http_proxy={url} no_proxy= NO_PROXY= {FETCH} http://127.0.0.1:{server.port}/"
@@ -396,7 +396,7 @@ async def shared(tmp_path):
 
 
 async def test_slots_of_one_agent_have_ports_and_passwords_of_their_own(shared):
-    """hermes-agent's defect 2.3 #10: one token, or none, for all slots of a server."""
+    """hermes-agent's defect: one token, or none, for all slots of a server."""
     async with origin() as server:
         target = f"127.0.0.1:{server.port}"
         fetch = f"no_proxy= NO_PROXY= {FETCH} http://{target}/"

@@ -61,7 +61,7 @@ async def test_a_request_reaches_its_origin_without_what_belongs_to_the_proxy():
     ],
 )
 async def test_what_is_not_listed_is_refused_with_its_name_and_the_setting(allow, target):
-    """hermes-agent's defect 2.5 #10: there was no egress policy."""
+    """hermes-agent's defect: there was no egress policy."""
     async with proxy(*allow, names=NAMES) as made:
         answer = await ask(made, f"CONNECT {target} HTTP/1.1\r\n\r\n".encode())
         assert answer.startswith(b"HTTP/1.1 403 ")
@@ -224,7 +224,7 @@ async def test_malformed_chunks_break_the_connection(body):
 
 @pytest.mark.parametrize("given_password", [None, "hermes:wrong", "hermes", ":"])
 async def test_without_the_sandbox_s_own_password_nothing_is_forwarded(given_password):
-    """hermes-agent's defect 2.3 #10: whoever reached the server could use it as anybody."""
+    """hermes-agent's defect: whoever reached the server could use it as anybody."""
     import base64
 
     async with origin() as server, proxy(f"a.example:{server.port}@private", names=NAMES) as made:

@@ -118,7 +118,7 @@ async def test_a_lease_that_is_not_held_is_not_amended(tmp_path):
 
 
 def test_a_killed_owner_leaves_no_process_and_gc_removes_the_rest(killed_owner, capsys):
-    """hermes-agent's defect 2.5 #4 and #5: what a killed process left piled up, or was deleted with everyone else's."""
+    """hermes-agent's defect: what a killed process left piled up, or was deleted with everyone else's."""
     owner, sandbox_id, workspace, leases = killed_owner
     status, listed = sandboxes(capsys, "ps", leases)
     assert status == 0
@@ -192,7 +192,7 @@ EARLIER = {"boot_id": "an earlier one"}
     ],
 )
 def test_an_owner_is_known_by_more_than_its_number(changes, machine, owner):
-    """hermes-agent's defect 2.4 #10: a reused process id was taken for the old process."""
+    """hermes-agent's defect: a reused process id was taken for the old process."""
     here = dataclasses.replace(MachineIdentity.now(), machine_id=machine)
     assert lease(**changes).owner(here) == owner
     assert owner_is_dead(owner_fields(**changes), here) == (owner == "dead")

@@ -140,7 +140,7 @@ def collect(root, capsys, *more):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_nothing_is_left_of_a_caller_that_was_killed(phase, level, root, pids_place, capsys):
-    """hermes-agent's defect 2.5 #4: what a killed trainer had started piled up."""
+    """hermes-agent's defect: what a killed trainer had started piled up."""
     require(level)
     killed_at(phase, level, root)
     ids = [path.stem for path in (root / "leases").glob("*.json")]

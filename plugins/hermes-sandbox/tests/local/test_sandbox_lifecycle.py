@@ -41,7 +41,7 @@ async def test_the_backend_satisfies_its_contract():
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_two_sandboxes_see_nothing_of_each_other(level):
-    """hermes-agent's defect 2.1 #18: all rollouts shared one sandbox."""
+    """hermes-agent's defect: all rollouts shared one sandbox."""
     async with open_one(level) as one, open_one(level) as other:
         await asyncio.gather(one.exec("export X=one; touch mine; cd /"), other.exec("export Y=other"))
         assert (await other.exec("echo ${X-none} $PWD; ls")).stdout.decode() == f"none {other.workspace}\n"
@@ -63,7 +63,7 @@ async def test_many_sandboxes_work_side_by_side():
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_opening_can_be_cancelled_at_any_moment_and_leaves_nothing(level):
-    """hermes-agent's defect 2.1 #7: whatever was cancelled outside one branch was never cleaned up."""
+    """hermes-agent's defect: whatever was cancelled outside one branch was never cleaned up."""
     require(level)
     async with backend() as made:
         for delay in (0, 0.0005, 0.002, 0.01, 0.03, 0.06, 0.1):
@@ -81,7 +81,7 @@ async def test_opening_can_be_cancelled_at_any_moment_and_leaves_nothing(level):
 
 
 async def test_closing_the_backend_closes_every_sandbox():
-    """hermes-agent's defect 2.5 #5: closing removed the directories of other processes as well."""
+    """hermes-agent's defect: closing removed the directories of other processes as well."""
     async with backend() as made:
         sandboxes = [await made.open(SandboxSpec()) for _ in range(3)]
         await made.aclose()
@@ -109,7 +109,7 @@ async def test_a_directory_with_write_protected_and_very_deep_contents_is_delete
     ],
 )
 async def test_what_cannot_be_enforced_is_refused_before_anything_exists(fields, named):
-    """hermes-agent's defect 2.3 #12 and 2.5 #10: isolation was off by default, network none could not be had."""
+    """hermes-agent's defect: isolation was off by default, network none could not be had."""
     async with backend() as made:
         for refuse in (made.check, made.open):
             with pytest.raises(SandboxRefusedError, match=named) as caught:
@@ -133,7 +133,7 @@ async def test_a_refusal_says_what_to_type(fields, hint):
 
 
 async def test_bwrap_that_is_missing_is_refused_with_the_package_to_install(monkeypatch):
-    """hermes-agent's defect 2.3 #11 and #12: without bubblewrap everything ran unsandboxed, without a word."""
+    """hermes-agent's defect: without bubblewrap everything ran unsandboxed, without a word."""
     monkeypatch.setattr(shutil, "which", lambda *_args, **_more: None)
     async with backend() as made:
         with pytest.raises(SandboxRefusedError, match="apt-get install bubblewrap"):
@@ -169,7 +169,7 @@ async def test_a_root_that_cannot_be_written_is_a_clear_error(tmp_path):
 
 @pytest.mark.component("bwrap")
 async def test_bwrap_without_network_has_none_and_with_network_reaches_the_host():
-    """hermes-agent's defect 2.3 #10: the sandbox shared the network and reached the control server."""
+    """hermes-agent's defect: the sandbox shared the network and reached the control server."""
 
     async def answer(reader, writer):
         writer.write(b"HTTP/1.0 200 OK\r\n\r\nreached")
@@ -208,7 +208,7 @@ async def test_bwrap_shows_little_of_the_machine_and_gives_no_rights():
 
 @pytest.mark.component("bwrap")
 async def test_printing_a_phrase_about_namespaces_changes_nothing():
-    """hermes-agent's defect 2.3 #11: output with that phrase switched isolation off for the whole server."""
+    """hermes-agent's defect: output with that phrase switched isolation off for the whole server."""
     async with open_one("bwrap") as sandbox:
         await sandbox.exec("echo no permissions to create new namespace >&2; exit 1")
         assert (await sandbox.exec("pwd")).output == "/workspace\n"

@@ -106,7 +106,7 @@ async def test_everything_of_a_sandbox_is_in_its_group(level, groups):
 
 
 async def test_what_a_killed_agent_had_started_ends_with_its_control_group(groups):
-    """hermes-agent's defect 2.5 #2: what a killed supervisor had started lived on."""
+    """hermes-agent's defect: what a killed supervisor had started lived on."""
     async with open_one() as sandbox:
         await sandbox.exec(ESCAPED)
         pid = int(await sandbox.read_file("pid"))

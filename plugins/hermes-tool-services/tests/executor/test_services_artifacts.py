@@ -1,4 +1,4 @@
-"""Artifacts of a trajectory's workspace, through the executor, on the real local backend (predecessor.md 2.3, 18)."""
+"""Artifacts of a trajectory's workspace, through the executor, on the real local backend."""
 
 from __future__ import annotations
 

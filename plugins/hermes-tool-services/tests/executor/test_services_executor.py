@@ -1,4 +1,4 @@
-"""`ToolExecutor` on the real local backend. The numbers are hermes-agent's defects in predecessor.md 2.3."""
+"""`ToolExecutor` on the real local backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects of hermes-agent's executor, by their numbers in predecessor.md 2.3, on the real local backend."""
+"""Defects of hermes-agent's executor, each tried on the real local backend."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def registry() -> Registry:
 
 
 async def test_four_trajectories_finish_on_two_slots(registry: Registry) -> None:
-    """hermes-agent's defect 2.3 number 1: waiting calls blocked all others."""
+    """hermes-agent's defect: waiting calls blocked all others."""
 
     async def run_trajectory(executor: ToolExecutor, name: str) -> str:
         await executor.execute(name, terminal(f"echo {name} > mine"))
@@ -40,7 +40,7 @@ async def test_four_trajectories_finish_on_two_slots(registry: Registry) -> None
 
 
 async def test_a_full_pool_says_so_with_its_numbers_here_and_over_http(registry: Registry) -> None:
-    """hermes-agent's defect 2.3 number 5: it waited without a limit."""
+    """hermes-agent's defect: it waited without a limit."""
     async with (
         backend(max_hosts=1, slots_per_host=1) as made,
         ToolExecutor(made, registry=registry) as executor,
@@ -78,7 +78,7 @@ async def test_a_call_that_got_no_slot_may_be_sent_again_under_its_id(registry: 
 
 
 async def test_a_cancelled_call_leaves_the_queue_of_the_pool(registry: Registry) -> None:
-    """hermes-agent's defect 2.3 number 3: its slot leaked."""
+    """hermes-agent's defect: its slot leaked."""
     async with backend(max_hosts=1, slots_per_host=1) as made, ToolExecutor(made, registry=registry) as executor:
         await executor.execute("has", terminal("true"))
         waits = asyncio.ensure_future(executor.execute("waits", terminal("true")))
@@ -92,7 +92,7 @@ async def test_a_cancelled_call_leaves_the_queue_of_the_pool(registry: Registry)
 
 
 async def test_two_trajectories_never_share_a_workspace(registry: Registry) -> None:
-    """hermes-agent's defects 2.3 numbers 8 and 9: a release wiped another's files, and a failed reset left some."""
+    """hermes-agent's defect: a release wiped another's files, and a failed reset left some."""
     async with backend(max_hosts=1, slots_per_host=1) as made, ToolExecutor(made, registry=registry) as executor:
         await executor.execute("one", terminal("mkdir d; ln -s /etc d/link; echo secret > d/f"))
         await executor.release_trajectory("one", reset_workspace=True)

@@ -86,7 +86,7 @@ async def test_blocks_do_not_tear_lines(context, monkeypatch):
 
 
 async def test_reading_twice_gives_the_same_and_nothing_is_hidden(context):
-    """hermes-agent's defect 2.1 #16: a second read answered "file unchanged", and words like secrets were replaced."""
+    """hermes-agent's defect: a second read answered "file unchanged", and words like secrets were replaced."""
     text = "API_KEY=sk-1234567890abcdef1234567890abcdef\n"
     await context.sandbox.write_file(".env", text)
     first = await read(context, ".env")
@@ -159,7 +159,7 @@ async def test_a_tilde_is_the_home_of_the_sandbox(context):
 
 
 async def test_terminal_and_file_tools_see_the_same_paths(context):
-    """hermes-agent's defect 2.3 #15: bash and the file tool did not see the same paths."""
+    """hermes-agent's defect: bash and the file tool did not see the same paths."""
     place = (await context.sandbox.exec("mkdir d && echo x >d/out.txt && cd d && pwd")).output.strip()
     assert (await read(context, f"{place}/out.txt"))["content"] == "     1|x"
     assert (await read(context, "d/out.txt"))["content"] == "     1|x"
@@ -169,7 +169,7 @@ async def test_terminal_and_file_tools_see_the_same_paths(context):
 
 
 async def test_a_large_file_is_not_damaged_by_the_cap_on_command_output(context):
-    """hermes-agent's defect 2.1 #17: the limit of 50,000 characters for command output also damaged files."""
+    """hermes-agent's defect: the limit of 50,000 characters for command output also damaged files."""
     lines = [f"{n:05d} {'x' * 100}" for n in range(20_000)]
     await context.sandbox.write_file("big", "\n".join(lines))
     for start in (1, 9_000, 19_501):
@@ -179,7 +179,7 @@ async def test_a_large_file_is_not_damaged_by_the_cap_on_command_output(context)
 
 
 async def test_the_same_calls_give_the_same_answers_in_another_sandbox(context):
-    """hermes-agent's defects 2.3 #22 and #15: random ids and host paths in results changed each rollout's prompt."""
+    """hermes-agent's defect: random ids and host paths in results changed each rollout's prompt."""
     steps: list[tuple[Any, dict[str, Any]]] = [
         (WriteFileTool(), {"path": "src/a.py", "content": "x = 1\n"}),
         (PatchTool(), {"path": "src/a.py", "old_string": "1", "new_string": "2"}),

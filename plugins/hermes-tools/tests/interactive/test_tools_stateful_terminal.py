@@ -100,7 +100,7 @@ async def test_it_is_a_terminal_of_the_given_size(driver):
     ],
 )
 async def test_commands_of_every_shape_answer_their_own_output(plain, command, output, exit_code):
-    """hermes-agent's defect 2.3 #16: a comment, a heredoc or an open quote swallowed the marker behind the command."""
+    """hermes-agent's defect: a comment, a heredoc or an open quote swallowed the marker behind the command."""
     answer = await plain.run(command)
     assert answer["exit_code"] == exit_code
     assert answer["error"] is None
@@ -112,7 +112,7 @@ async def test_commands_of_every_shape_answer_their_own_output(plain, command, o
     "command", ["echo 'open", 'echo "open', "if true", "cat <(", "$(", "f() {", "echo `", "((", ")"]
 )
 async def test_a_command_that_is_not_whole_is_an_error_and_the_terminal_stays(plain, command):
-    """hermes-agent's defect 2.3 #16: an open quote cost the full timeout and the session."""
+    """hermes-agent's defect: an open quote cost the full timeout and the session."""
     await plain.run("kept=1")
     answer = await plain.run(command, timeout=60)
     assert answer["exit_code"] not in {0, None}
@@ -122,7 +122,7 @@ async def test_a_command_that_is_not_whole_is_an_error_and_the_terminal_stays(pl
 
 
 async def test_exit_answers_its_output_and_code_and_the_next_call_has_a_new_shell(driver):
-    """hermes-agent's defect 2.3 #16: `exit` lost the output."""
+    """hermes-agent's defect: `exit` lost the output."""
     answer = await driver.run("lost=1; echo before; exit 7")
     assert "before" in answer["output"].splitlines()
     assert answer["exit_code"] == 7
@@ -138,14 +138,14 @@ async def test_a_shell_that_is_killed_answers_so(plain):
 
 
 async def test_output_is_the_commands_own_and_is_said_once(plain):
-    """hermes-agent's defect 2.3 #16: once the screen had scrolled, later commands returned its text again."""
+    """hermes-agent's defect: once the screen had scrolled, later commands returned its text again."""
     for number in range(3):
         answer = await plain.run(f"seq {number * 100} {number * 100 + 99}")
         assert answer["output"] == "\n".join(str(number * 100 + n) for n in range(100))
 
 
 async def test_long_lines_are_whole(plain):
-    """hermes-agent's defect 2.3 #16: line breaks of the screen's width leaked into the output."""
+    """hermes-agent's defect: line breaks of the screen's width leaked into the output."""
     answer = await plain.run("head -c 1000 /dev/zero | tr '\\0' x; echo; echo end")
     assert answer["output"] == "x" * 1000 + "\nend"
 
@@ -167,7 +167,7 @@ async def test_a_timeout_interrupts_and_answers_what_the_command_left(driver):
 
 
 async def test_a_command_that_survives_the_interrupt_is_reported_as_running(driver, slow):
-    """hermes-agent's defect 2.3 #16: a timeout destroyed the session, and a missing marker counted as exit code 0."""
+    """hermes-agent's defect: a timeout destroyed the session, and a missing marker counted as exit code 0."""
 
     async def attempt(seconds):
         # The interrupt would end it before it ignores the signal, so `begun` is created after that.

@@ -32,7 +32,7 @@ def needs(program):
 
 
 async def test_a_key_name_beside_block_is_the_key(driver):
-    """hermes-agent's defect 2.3 #17: with block, ["ls", "Enter"] typed the word Enter."""
+    """hermes-agent's defect: with block, ["ls", "Enter"] typed the word Enter."""
     await driver.context.sandbox.write_file("a-file", b"")
     answer = await driver.keys("ls", "Enter", block=True)
     assert (answer["completed"], answer["exit_code"]) == (True, 0)
@@ -188,7 +188,7 @@ async def test_a_program_that_asks_the_terminal_is_answered(driver):
 
 
 async def test_every_reader_of_the_stream_has_a_place_of_its_own(plain):
-    """hermes-agent's defect 2.3 #17: all readers shared the server's position, and start reset it."""
+    """hermes-agent's defect: all readers shared the server's position, and start reset it."""
     await plain.keys("echo one", "Enter", block=True)
     assert await plain.shows("$ echo one\none\n$")
     first = await plain.tmux("stream")

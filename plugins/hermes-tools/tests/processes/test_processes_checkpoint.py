@@ -64,7 +64,7 @@ async def test_the_running_processes_are_on_disk_after_each_start_and_end(tmp_pa
 
 @pytest.mark.component("bwrap")
 async def test_a_pid_inside_a_sandbox_is_marked_as_such_and_never_looked_up_here(tmp_path, sleeper):
-    """hermes-agent's defect 2.4 #10: pids of sandboxes were probed on the host."""
+    """hermes-agent's defect: pids of sandboxes were probed on the host."""
     path = tmp_path / "processes.json"
     async with model("bwrap", checkpoint=path) as one:
         await one.background("read line")
@@ -92,7 +92,7 @@ async def test_a_living_process_is_listed_again_as_detached(tmp_path, sleeper):
 
 
 async def test_killing_a_detached_process_really_kills_it(tmp_path, monkeypatch):
-    """hermes-agent's defect 2.4 #4: a detached process was reported as killed without any signal."""
+    """hermes-agent's defect: a detached process was reported as killed without any signal."""
     monkeypatch.setattr(detached_process, "_LAST", 60.0)  # a busy machine shows late that the process has ended
     script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $!; wait; wait; sleep 600"
     started = await asyncio.create_subprocess_exec(
@@ -132,7 +132,7 @@ async def test_the_end_of_a_detached_process_is_noticed(tmp_path, sleeper):
     ids=["another process of that pid", "another boot", "another namespace", "unknown start"],
 )
 async def test_a_pid_that_means_another_process_is_not_taken_for_the_old_one(tmp_path, sleeper, changed):
-    """hermes-agent's defect 2.4 #10: a reused pid was listed, and could be killed, as the old process."""
+    """hermes-agent's defect: a reused pid was listed, and could be killed, as the old process."""
     path = tmp_path / "processes.json"
     path.write_text(json.dumps([written(sleeper.pid, **changed)]))
     registry = ProcessRegistry(checkpoint=path)
@@ -172,7 +172,7 @@ async def test_a_checkpoint_that_cannot_be_replaced_leaves_no_draft(tmp_path):
 
 
 async def test_two_runs_write_two_files(tmp_path):
-    """hermes-agent's defect 2.4 #10: all runs of a user shared one file, written in place."""
+    """hermes-agent's defect: all runs of a user shared one file, written in place."""
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     async with model(checkpoint=paths[0]) as first, model(checkpoint=paths[1]) as second:
         sessions = [await first.background("read line"), await second.background("read line")]

@@ -28,7 +28,7 @@ async def until(condition):
 
 
 async def test_a_process_is_found_by_its_own_rollout_only():
-    """hermes-agent's defect 2.4 #5: any rollout could poll, feed and kill another one's process."""
+    """hermes-agent's defect: any rollout could poll, feed and kill another one's process."""
     async with model(rollout_id="first") as first, model(rollout_id="second", registry=first.registry) as second:
         session = await first.background("read line")
         assert (await second.process("list"))["processes"] == []
@@ -40,7 +40,7 @@ async def test_a_process_is_found_by_its_own_rollout_only():
 
 
 async def test_the_cap_is_per_rollout_and_counts_the_running_ones():
-    """hermes-agent's defect 2.4 #6: the cap was global and did not bound what runs."""
+    """hermes-agent's defect: the cap was global and did not bound what runs."""
     async with model(rollout_id="first") as first, model(rollout_id="second", registry=first.registry) as second:
         sessions = [await first.background("read line") for _ in range(64)]
         answer = await first.terminal("true", background=True)
@@ -62,7 +62,7 @@ async def test_starts_at_one_time_cannot_get_past_the_cap():
 
 
 async def test_an_ended_process_is_kept_for_30_minutes_from_its_end():
-    """hermes-agent's defect 2.4 #6: counted from the start, a job of 31 minutes vanished as soon as it had ended."""
+    """hermes-agent's defect: counted from the start, a job of 31 minutes vanished as soon as it had ended."""
     clock = Clock()
     async with model(clock=clock) as one:
         session = await one.background("read line; exit 3")
@@ -110,7 +110,7 @@ async def test_the_end_of_a_rollout_forgets_its_processes():
 
 
 async def test_a_process_whose_sandbox_went_away_is_lost_and_no_longer_active():
-    """hermes-agent's defect 2.4 #7: a single failed poll silently counted as the end."""
+    """hermes-agent's defect: a single failed poll silently counted as the end."""
     registry = ProcessRegistry()
     async with sandbox() as box:
         one = Model(box, registry, "rollout-1")

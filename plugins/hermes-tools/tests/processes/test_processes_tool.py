@@ -48,7 +48,7 @@ async def test_arguments_that_need_background_are_refused_without_it(name):
 
 
 async def test_a_workdir_that_is_not_there_starts_nothing_and_is_not_listed():
-    """hermes-agent's defect 2.4 #7: a failed start was listed as running until the end."""
+    """hermes-agent's defect: a failed start was listed as running until the end."""
     async with model() as one:
         answer = await one.terminal("true", background=True, workdir="nowhere")
         assert answer["exit_code"] == -1
@@ -88,7 +88,7 @@ async def test_a_long_command_is_listed_with_its_first_200_characters_and_polled
 
 
 async def test_polling_tells_what_is_new_since_the_last_poll():
-    """hermes-agent's defect 2.4 #8: poll was not incremental although its description said so."""
+    """hermes-agent's defect: poll was not incremental although its description said so."""
     async with model() as one:
         session = await one.background("echo one; read line; echo two; read line")
         assert await one.says(session, "one\n") == "one\n"
@@ -126,7 +126,7 @@ async def test_characters_that_arrive_in_parts_are_never_broken():
 
 
 async def test_the_log_shows_the_last_lines_or_any_page():
-    """hermes-agent's defect 2.4 #8: the log could not be read from its start."""
+    """hermes-agent's defect: the log could not be read from its start."""
     async with model() as one:
         session = await one.background("seq 1 1000")
         await one.process("wait", session)
@@ -173,7 +173,7 @@ async def test_waiting_too_long_answers_timeout_and_the_last_1000_characters():
 
 
 async def test_a_wait_above_the_limit_is_clamped_with_a_note():
-    """hermes-agent's defect 2.4 #9: the clamp was dead code."""
+    """hermes-agent's defect: the clamp was dead code."""
     async with model(wait_limit=0.2) as one:
         session = await one.background("read line")
         answer = await one.process("wait", session, timeout=500)
@@ -183,7 +183,7 @@ async def test_a_wait_above_the_limit_is_clamped_with_a_note():
 
 
 async def test_a_wait_ends_at_the_moment_the_process_does():
-    """hermes-agent's defect 2.4 #9: a wait polled once a second and occupied a thread."""
+    """hermes-agent's defect: a wait polled once a second and occupied a thread."""
     async with model() as one:
         session = await one.background("read line; exit 4")
         waiting = asyncio.ensure_future(one.process("wait", session))
@@ -204,7 +204,7 @@ async def test_an_embedding_application_can_interrupt_a_wait():
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_killing_answers_what_was_observed(level, monkeypatch):
-    """hermes-agent's defect 2.4 #4: the exit code was set to -15 before anything had ended."""
+    """hermes-agent's defect: the exit code was set to -15 before anything had ended."""
     # On a busy machine it can take this long until the process has ended by itself.
     monkeypatch.setitem(ProcessRegistry.kill.__kwdefaults__, "grace", 60.0)
     async with model(level) as one:
@@ -234,7 +234,7 @@ async def test_nothing_of_a_killed_process_is_left():
 
 
 async def test_writing_submitting_and_closing():
-    """hermes-agent's defect 1.4: there was no input at all inside a sandbox."""
+    """hermes-agent's defect: there was no input at all inside a sandbox."""
     async with model() as one:
         session = await one.background("cat; echo over")
         assert await one.process("write", session, data="a bü") == {"status": "ok", "bytes_written": 5}
@@ -316,7 +316,7 @@ async def test_escape_sequences_are_removed_also_when_they_come_in_parts():
 
 
 async def test_the_caller_s_environment_is_not_handed_on(monkeypatch):
-    """hermes-agent's defect 2.4 #11: every API key of the caller was in the child's environment."""
+    """hermes-agent's defect: every API key of the caller was in the child's environment."""
     monkeypatch.setenv("SOME_API_KEY", "sk-secret")
     async with model() as one:
         session = await one.background("env")

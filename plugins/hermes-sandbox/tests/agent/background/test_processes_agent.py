@@ -22,7 +22,7 @@ from hermes_sandbox.protocol import processes as processes_client
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_a_process_starts_runs_and_ends_with_its_exact_exit_code(level):
-    """hermes-agent's defect 2.4 #2 (V): the exit code of a sandboxed process was always 127."""
+    """hermes-agent's defect: the exit code of a sandboxed process was always 127."""
     async with sandbox(level) as box:
         started = await box.processes.start("echo out; echo err >&2; exit 41")
         assert started.pid > 0
@@ -46,7 +46,7 @@ async def test_a_process_that_a_signal_ended_has_the_exit_code_of_bash(number, c
 
 
 async def test_any_text_is_a_command_also_one_with_quotes():
-    """hermes-agent's defect 2.4 #3 (V): a quote in the command broke the wrapper around it."""
+    """hermes-agent's defect: a quote in the command broke the wrapper around it."""
     async with sandbox() as box:
         started = await box.processes.start("echo 'it'\"'\"'s' \"$(echo '\"')\" # ' comment\necho $'a\\'b'")
         await box.processes.wait(started.id)
@@ -55,7 +55,7 @@ async def test_any_text_is_a_command_also_one_with_quotes():
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_output_is_there_as_soon_as_it_was_written(level):
-    """hermes-agent's defect 2.4 #1 (V): output was hidden up to 4096 characters, so servers looked silent."""
+    """hermes-agent's defect: output was hidden up to 4096 characters, so servers looked silent."""
     async with sandbox(level) as box:
         started = await box.processes.start("echo listening; read line")
         assert await reads(box.processes, started.id, b"listening\n") == b"listening\n"
@@ -209,7 +209,7 @@ async def test_writing_to_closed_input_is_a_broken_pipe():
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_killing_ends_everything_it_started_and_says_what_was_observed(level):
-    """hermes-agent's defect 2.4 #4: only the wrapper got a signal, and "killed" was reported before any end."""
+    """hermes-agent's defect: only the wrapper got a signal, and "killed" was reported before any end."""
     async with sandbox(level) as box:
         script = (
             "sleep 600 & echo $!; setsid sleep 601 & echo $!; (trap '' TERM; exec sleep 602) & echo $!; echo up; wait"
@@ -251,7 +251,7 @@ async def test_what_an_ended_process_left_running_is_ended_by_killing_it():
 
 
 async def test_killing_what_has_ended_leaves_alone_who_has_its_number_now():
-    """hermes-agent's defect 2.4 #10: a number was taken for the process that once had it."""
+    """hermes-agent's defect: a number was taken for the process that once had it."""
     async with sandbox() as box:
         other = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
         root = read_table()[other.pid]
@@ -265,7 +265,7 @@ async def test_killing_what_has_ended_leaves_alone_who_has_its_number_now():
 
 
 async def test_no_more_than_sixty_four_run_and_one_that_ends_makes_room():
-    """hermes-agent's defect 2.4 #6: the number of running ones had no bound."""
+    """hermes-agent's defect: the number of running ones had no bound."""
     async with sandbox() as box:
         started = [await box.processes.start("read line") for _ in range(64)]
         with pytest.raises(ProcessLimitError, match="64"):

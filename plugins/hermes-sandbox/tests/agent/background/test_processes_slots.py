@@ -126,7 +126,7 @@ async def test_a_reset_ends_the_processes_and_no_old_id_means_a_new_one(folder):
 
 
 async def test_a_slot_with_a_running_process_is_not_idle(folder):
-    """hermes-agent's defect 2.5 #6: the idle reaper ended sandboxes in which something was running."""
+    """hermes-agent's defect: the idle reaper ended sandboxes in which something was running."""
     async with shared_agent() as client:
 
         async def attempt(lifetime):

@@ -26,14 +26,14 @@ async def test_streams_are_apart_and_one_after_the_other_and_binary_safe(level):
 
 
 async def test_more_than_a_pipe_holds_is_read_while_the_command_runs():
-    """hermes-agent's defect 2.5 #1: more than 64 KB of output deadlocked until the timeout."""
+    """hermes-agent's defect: more than 64 KB of output deadlocked until the timeout."""
     async with open_one() as sandbox:
         result = await sandbox.exec("head -c 100000 /dev/zero | tr '\\0' x; head -c 100000 /dev/zero >&2", timeout=120)
     assert (len(result.stdout), len(result.stderr), result.exit_code) == (100_000, 100_000, 0)
 
 
 async def test_head_and_tail_are_kept_with_the_exact_number_of_missing_bytes():
-    """hermes-agent's defect 2.3 #14: one version lost the tail of long output, another its head."""
+    """hermes-agent's defect: one version lost the tail of long output, another its head."""
     async with open_one(output_limit=1000) as sandbox:
         result = await sandbox.exec("echo first; seq 100000; echo last")
     total = len("first\n") + sum(len(f"{n}\n") for n in range(1, 100_001)) + len("last\n")
@@ -56,7 +56,7 @@ async def test_output_at_exactly_the_limit_is_not_truncated():
 
 
 async def test_two_hundred_megabytes_cost_no_memory():
-    """hermes-agent's defect 2.3 #13 and 2.5 #12: 200 MB of output took 621 MB of memory."""
+    """hermes-agent's defect: 200 MB of output took 621 MB of memory."""
     async with open_one() as sandbox:
         await sandbox.exec("seq 200000")
         agent = min(processes_of(sandbox.id))

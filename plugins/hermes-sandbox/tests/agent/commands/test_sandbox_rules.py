@@ -40,14 +40,14 @@ async def out(sandbox, command, **options):
 
 @pytest.mark.parametrize("noise", ["printf '1 0\\n'", "printf '\\0\\377\\n7 7\\n'", "printf '1 7\\n' >&250"])
 async def test_nothing_a_command_prints_passes_for_its_status(sandbox, noise):
-    """Rule 1; hermes-agent's defect 2.3 #16: a marker in the output could be forged or swallowed."""
+    """Rule 1; hermes-agent's defect: a marker in the output could be forged or swallowed."""
     result = await sandbox.exec(f"{noise}; exit 5")
     assert result.exit_code == 5
     assert await out(sandbox, "echo fine") == "fine\n"
 
 
 async def test_a_command_is_over_when_its_shell_says_so_and_not_when_its_pipe_ends(sandbox):
-    """Rule 2; hermes-agent's defect 2.5 #2: a background child held the call until the timeout."""
+    """Rule 2; hermes-agent's defect: a background child held the call until the timeout."""
     result = await sandbox.exec("sleep 300 & echo started", timeout=120)
     assert (result.stdout, result.timed_out) == (b"started\n", False)
 
@@ -66,7 +66,7 @@ async def test_later_output_of_a_background_child_is_not_the_next_command_s(sand
 
 
 async def test_output_is_kept_head_and_tail_in_constant_memory(sandbox):
-    """Rule 3; hermes-agent's defect 2.3 #13: output grew without bound."""
+    """Rule 3; hermes-agent's defect: output grew without bound."""
     (before,) = [resident(pid) for pid in processes_of(sandbox.id)[:1]]
     result = await sandbox.exec("echo first; head -c 50000000 /dev/zero | tr '\\0' x; echo last", timeout=120)
     assert result.stdout.startswith(b"first\n")
@@ -132,7 +132,7 @@ async def test_a_command_is_in_no_argument_list(sandbox):
 
 
 async def test_what_asks_a_person_fails_at_once(sandbox):
-    """Rule 7; hermes-agent's defect 2.5: prompts hung until the timeout."""
+    """Rule 7; hermes-agent's defect: prompts hung until the timeout."""
     result = await sandbox.exec("read -r line; echo $?; tty; echo $TERM $PAGER $GIT_TERMINAL_PROMPT", timeout=120)
     assert result.stdout == b"1\nnot a tty\ndumb cat 0\n"
 
@@ -146,7 +146,7 @@ async def test_an_exit_code_is_bash_s(sandbox, command, code):
 
 
 async def test_a_timeout_keeps_the_output_so_far_and_the_session(sandbox):
-    """Rule 8; hermes-agent's defect 2.5 #3: a timeout cost the session and what had been printed."""
+    """Rule 8; hermes-agent's defect: a timeout cost the session and what had been printed."""
     await sandbox.exec("KEPT=1; cd /usr")
     result = await runs_out_of_time(sandbox, "echo before; touch $BEGUN; sleep 300")
     assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
@@ -166,7 +166,7 @@ async def test_the_session_has_no_terminal(sandbox):
 
 
 async def test_output_is_bytes_and_decoded_with_replacement(sandbox):
-    """Rule 11; hermes-agent's defect 2.3: one byte that was not UTF-8 crashed the call."""
+    """Rule 11; hermes-agent's defect: one byte that was not UTF-8 crashed the call."""
     result = await sandbox.exec("printf 'a\\377\\0b'")
     assert (result.stdout, result.output) == (b"a\xff\0b", "a\ufffd\0b")
 

@@ -74,7 +74,7 @@ async def test_directory_exports_functions_aliases_options_and_umask_survive(san
     ],
 )
 async def test_a_session_survives_any_end_of_a_command(plain, command, exit_code):
-    """hermes-agent's defect 2.3 #16: a comment, heredoc or open quote swallowed the marker and broke the session."""
+    """hermes-agent's defect: a comment, heredoc or open quote swallowed the marker and broke the session."""
     await plain.exec("export KEPT=1; cd /usr")
     result = await plain.exec(command, timeout=60)
     assert (result.exit_code, result.timed_out) == (exit_code, False)
@@ -144,7 +144,7 @@ async def test_the_spec_s_directory_and_variables_are_the_first_command_s():
 
 
 async def test_nothing_of_the_caller_s_environment_is_visible(sandbox, monkeypatch):
-    """hermes-agent's defect 2.4 #11: the child got os.environ with every API key."""
+    """hermes-agent's defect: the child got os.environ with every API key."""
     # The sandbox is renewed, because the environment of its agent is checked too.
     monkeypatch.setenv("SECRET_API_KEY", "hunter2")
     await sandbox.renew()
@@ -215,7 +215,7 @@ async def test_no_descriptor_but_the_standard_ones_is_inherited(plain):
 
 
 async def test_state_kept_between_commands_is_not_readable_for_others(plain):
-    """hermes-agent's defect 2.5 #9: the snapshot with all exports lay world-readable in /tmp."""
+    """hermes-agent's defect: the snapshot with all exports lay world-readable in /tmp."""
     await plain.exec("export PASSWORD=hidden")
     folder = plain.workspace.removesuffix("workspace")
     found = await out(plain, f"stat -c '%a' {folder} {folder}state-* {folder}state-*/state")

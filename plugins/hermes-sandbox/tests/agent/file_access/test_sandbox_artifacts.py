@@ -35,7 +35,7 @@ def content(path, name):
 
 
 async def test_an_archive_keeps_modes_times_links_and_names(plain, tmp_path):
-    """hermes-agent's defect 2.3 #18: symlinks were followed, and what they led to was archived in their place."""
+    """hermes-agent's defect: symlinks were followed, and what they led to was archived in their place."""
     await plain.exec("mkdir -p out/empty; echo text >out/text; chmod 750 out/text; ln -s /etc/passwd out/link")
     await plain.exec(
         "touch -d @1234567890 out/text; ln out/text out/twin; echo odd >$'out/new\\nline\\xff'; ln -s out way"
@@ -58,7 +58,7 @@ async def test_the_hash_is_of_the_archive_as_it_lies_there_and_the_same_again(pl
 
 
 async def test_what_max_entries_keeps_out_is_listed_one_by_one(plain, tmp_path):
-    """hermes-agent's defect 2.3 #18: files above max_entries vanished silently; a list that long was "truncated"."""
+    """hermes-agent's defect: files above max_entries vanished silently; a list that long was "truncated"."""
     await plain.exec("mkdir out; touch out/{1..5}")
     why = "more entries than max_entries"
     made = await plain.archive(["out"], tmp_path / "a", max_entries=4)
@@ -150,7 +150,7 @@ async def test_negative_limits_are_refused(plain, tmp_path):
 
 
 async def test_a_range_is_read_while_the_hash_of_a_copy_is_of_the_whole_file(plain, tmp_path):
-    """hermes-agent's defect 2.3 #18: the hash was of the cut-off data."""
+    """hermes-agent's defect: the hash was of the cut-off data."""
     data = os.urandom(3_000_000)
     await plain.write_file("f", data)
     assert await plain.read_file("f", offset=1_000_000, length=10) == data[1_000_000:1_000_010]
@@ -158,6 +158,6 @@ async def test_a_range_is_read_while_the_hash_of_a_copy_is_of_the_whole_file(pla
 
 
 async def test_a_directory_with_just_as_many_entries_as_a_batch_is_listed_whole(plain):
-    """hermes-agent's defect 2.3 #18: a list was called truncated when its length was the limit exactly."""
+    """hermes-agent's defect: a list was called truncated when its length was the limit exactly."""
     await plain.exec("mkdir d; touch d/{1..500}")
     assert len(await plain.list_dir("d")) == 500

@@ -32,7 +32,7 @@ SIZES = [0, 1, 37_000, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5 << 20]
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_any_size_comes_back_exactly(plain, size):
-    """hermes-agent's defect 2.1 #17: files above 37 KB came back damaged, in 18 of 40 sizes without a word."""
+    """hermes-agent's defect: files above 37 KB came back damaged, in 18 of 40 sizes without a word."""
     data = os.urandom(size)
     await plain.write_file("deep/er/file", data)
     assert await plain.read_file("deep/er/file") == data
@@ -40,7 +40,7 @@ async def test_any_size_comes_back_exactly(plain, size):
 
 
 async def test_concurrent_transfers_do_not_mix(plain):
-    """hermes-agent's defect 2.1 #17: all uploads went through one shared temporary file."""
+    """hermes-agent's defect: all uploads went through one shared temporary file."""
     contents = {f"f{n}": os.urandom(700_000 + n) for n in range(8)}
     await asyncio.gather(*(plain.write_file(name, data) for name, data in contents.items()))
     read = await asyncio.gather(*(plain.read_file(name) for name in contents))
@@ -48,7 +48,7 @@ async def test_concurrent_transfers_do_not_mix(plain):
 
 
 async def test_commands_and_files_share_one_path_model(sandbox):
-    """hermes-agent's defect 2.3 #15: bash said /workspace, the file calls denied it and answered with host paths."""
+    """hermes-agent's defect: bash said /workspace, the file calls denied it and answered with host paths."""
     await sandbox.exec(f"echo made >{sandbox.workspace}/out.txt; mkdir sub; cd sub")
     assert await sandbox.read_file("out.txt") == await sandbox.read_file(f"{sandbox.workspace}/out.txt") == b"made\n"
     await sandbox.write_file("back.txt", "written")

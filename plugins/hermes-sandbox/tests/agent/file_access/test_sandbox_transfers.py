@@ -93,7 +93,7 @@ async def test_a_tree_far_deeper_than_descriptors_go_is_copied(plain, tmp_path):
 
 
 async def test_paths_of_copies_are_those_of_commands(sandbox, tmp_path):
-    """hermes-agent's defect 2.3 #15: bash said /workspace, the file calls denied it and answered with host paths."""
+    """hermes-agent's defect: bash said /workspace, the file calls denied it and answered with host paths."""
     (tmp_path / "f").write_text("one")
     await sandbox.exec("mkdir -p sub elsewhere; ln -s elsewhere way; cd sub; echo old >old; ln -s old link")
     await sandbox.upload(tmp_path / "f", f"{sandbox.workspace}/absolute")
