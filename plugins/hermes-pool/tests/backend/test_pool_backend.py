@@ -96,7 +96,7 @@ async def test_a_sandbox_has_the_process_limit_of_its_member(pool):
 
 
 async def test_sixteen_trajectories_finish_on_four_slots_of_two_members(pool):
-    """hermes-agent's defect, over several engines: trajectories that held slots waited for those that waited for slots."""
+    """hermes-agent's defect, over several engines: those that held slots waited for those that waited for slots."""
     backend = pool(max_hosts=1, slots_per_host=2)
     answers = await asyncio.wait_for(asyncio.gather(*(work(backend, n) for n in range(16))), 60)
     assert answers == [str(n) for n in range(16)]

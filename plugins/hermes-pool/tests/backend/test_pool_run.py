@@ -31,7 +31,7 @@ TASK = {"id": "answer", "prompt": "Write 42.", "solution": ["echo 42 > answer"],
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 2])
 def test_more_rollouts_than_slots_are_judged_in_separate_sandboxes(members, tmp_path, monkeypatch, capsys):
-    """Each holds a slot while its verifier requests another, without a deadlock, as in hermes-agent."""
+    """Each holds a slot while its verifier requests another, without the deadlock of hermes-agent."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "judge.py").write_text(JUDGE)

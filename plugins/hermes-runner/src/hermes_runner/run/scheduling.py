@@ -181,8 +181,8 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 class Scheduler:
     """Runs rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
 
-    `run_attempt` runs one attempt and, like an engine, raises only what must stop the run. `require` raises for a rollout that
-    the run does not accept, after it is recorded. `max_failures` and `tasks` are those of `FailureWatch`.
+    `run_attempt` runs one attempt and, like an engine, raises only what must stop the run. `require` raises for a
+    rollout that the run does not accept, after it is recorded. `max_failures` and `tasks` are those of `FailureWatch`.
     """
 
     def __init__(
