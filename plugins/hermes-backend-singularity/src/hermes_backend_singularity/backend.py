@@ -17,8 +17,6 @@ from hermes_backend_singularity.instances.ownership import (
     end_marked,
     forget_instance,
     instance_name,
-    orphans,
-    write_lease,
 )
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.plugin import APPTAINER, SINGULARITY
@@ -28,7 +26,16 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backends import AgentBackend, Lease, SandboxHost, refuse_without_agent, system_error
-from hermes_sandbox.local import ControlGroups, Group, Limits, delete_tree, mount_sized, plan_limits
+from hermes_sandbox.local import (
+    ControlGroups,
+    Group,
+    Limits,
+    delete_tree,
+    find_abandoned,
+    mount_sized,
+    plan_limits,
+    write_lease_copy,
+)
 
 _FACTS: Final = "id -u; sed -n 's/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*//p' /proc/self/status"
 
@@ -175,7 +182,7 @@ class SingularityBackend(AgentBackend):
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the directories of dead owners; each holds a copy of its lease."""
-        found = await asyncio.to_thread(orphans, self.options.scratch_dir)
+        found = await asyncio.to_thread(find_abandoned, self.options.scratch_dir, self.declaration.name)
         if remove:
             # A sandbox that cannot be removed must not prevent the removal of the others.
             removing = (self.reclaim(lease.handle) for lease in found)
@@ -204,7 +211,7 @@ def _make_root(root: Path, disk: int | None, lease: Lease) -> None:
     if disk is not None:
         _limit_disk(root, disk)
     make_directory(root)
-    write_lease(root, lease)
+    write_lease_copy(root, lease)  # as the last step, so that it proves the rest
 
 
 def _limit_disk(root: Path, size: int) -> None:

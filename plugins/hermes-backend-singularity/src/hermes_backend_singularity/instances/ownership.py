@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -12,41 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.backends import Lease
 from hermes_sandbox.local import MARKER, look_into, read_table, send, with_descendants
 
 PREFIX: Final = "hermes-sandbox-"
-_LEASE: Final = "lease.json"
 _UNSEEN: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 
 
 def instance_name(sandbox_id: str) -> str:
     """Return the name of a sandbox's instance."""
     return f"hermes-{sandbox_id}"
-
-
-def write_lease(root: Path, lease: Lease) -> None:
-    """Write a copy of the lease into the sandbox's directory. This is the last step, so the copy proves the others."""
-    partial = root / ".lease"
-    partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
-    partial.replace(root / _LEASE)
-
-
-def orphans(parent: Path) -> list[Lease]:
-    """Return the leases of this user's sandboxes in a directory whose owners are dead."""
-    found = []
-    for root in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError, ValueError):
-            copy = root / _LEASE
-            lease = Lease.from_json(copy.read_bytes()) if copy.lstat().st_uid == os.geteuid() else None
-            # Other backends have directories with such names, too.
-            if lease is not None and _describes(lease, root) and lease.owner() == "dead":
-                found.append(lease)
-    return found
-
-
-def _describes(lease: Lease, root: Path) -> bool:
-    return lease.handle.get("instance") == instance_name(lease.sandbox_id) and lease.handle.get("root") == str(root)
 
 
 async def end_marked(sandbox_id: str) -> None:

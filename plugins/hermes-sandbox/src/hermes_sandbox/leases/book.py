@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -212,6 +213,24 @@ def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str
     return to_jsonable_python(public), withheld
 
 
+def write_lease(path: Path, lease: Lease) -> None:
+    """Write a lease to a file that readers see whole: its old content or its new one.
+
+    Raises:
+        OSError: It cannot be written; the file is as before.
+    """
+    partial = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.partial")
+    try:
+        # A new file, not one that is there: a sandbox's user, who owns the directory, may have put a link there.
+        # Readable only by this user, whatever the umask and whoever made the directory.
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor, whose mode is its own
+            file.write(json.dumps(lease.to_json()))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 class LeaseBook:
     """A directory of leases, one file each. Its files are checked, never trusted: any of them may be damaged."""
 
@@ -222,12 +241,7 @@ class LeaseBook:
         """Write a lease, atomically."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = self.directory / f".{lease.sandbox_id}.partial"
-            # Readable only by this user, with any umask and any creator of the directory.
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor, whose mode is its own
-                file.write(json.dumps(lease.to_json()))
-            partial.replace(self._path(lease.sandbox_id))
+            write_lease(self._path(lease.sandbox_id), lease)
         except OSError as error:
             hint = "set XDG_STATE_HOME to a writable directory"
             raise system_error("the lease of a sandbox cannot be written", error, hint) from error

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from hermes_sandbox.local.backend import LocalBackend
     from hermes_sandbox.local.cgroups import ControlGroups, Group, remove_group
-    from hermes_sandbox.local.files import delete_tree
+    from hermes_sandbox.local.files import delete_tree, find_abandoned, write_lease_copy
     from hermes_sandbox.local.kill import kill_processes
     from hermes_sandbox.local.limits import Limits, plan_limits
     from hermes_sandbox.local.options import LocalOptions
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MARKER", "AgentProcess", "ControlGroups", "Group", "Limits", "LocalBackend", "LocalOptions", "belongs_to",
-    "delete_tree", "kill_and_wait", "kill_processes", "look_into", "mount_sized", "plan_limits", "read_marker",
-    "read_process", "read_table", "remove_group", "send", "unmount", "with_descendants",
+    "delete_tree", "find_abandoned", "kill_and_wait", "kill_processes", "look_into", "mount_sized", "plan_limits",
+    "read_marker", "read_process", "read_table", "remove_group", "send", "unmount", "with_descendants",
+    "write_lease_copy",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -37,7 +38,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
         {
             ".backend": "LocalBackend",
             ".cgroups": "ControlGroups Group remove_group",
-            ".files": "delete_tree",
+            ".files": "delete_tree find_abandoned write_lease_copy",
             ".kill": "kill_processes",
             ".limits": "Limits plan_limits",
             ".options": "LocalOptions",

@@ -25,7 +25,7 @@ from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 from hermes_sandbox.local.declaration import LOCAL
-from hermes_sandbox.local.files import delete_tree, find_abandoned, make_directories, write_copy
+from hermes_sandbox.local.files import delete_tree, find_abandoned, make_directories, write_lease_copy
 from hermes_sandbox.local.hosts import LocalBubblewrapHost, LocalPlainHost
 from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits, plan_limits
@@ -140,7 +140,7 @@ class LocalBackend(AgentBackend):
         gid = uid if os.geteuid() == 0 and uid else os.getegid()
         try:
             await asyncio.to_thread(make_directories, root, uid, gid, limits.disk)
-            await asyncio.to_thread(write_copy, root, lease)
+            await asyncio.to_thread(write_lease_copy, root, lease)
             if group is not None:
                 group.create(limits.settings)
         except OSError as error:
@@ -194,7 +194,7 @@ class LocalBackend(AgentBackend):
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the directories of dead owners; each holds a copy of its lease."""
         parent = self.options.root_dir or Path(tempfile.gettempdir())
-        abandoned = await asyncio.to_thread(find_abandoned, parent)
+        abandoned = await asyncio.to_thread(find_abandoned, parent, self.declaration.name)
         if remove:
             self._groups.discard_probes()
             for lease in abandoned:

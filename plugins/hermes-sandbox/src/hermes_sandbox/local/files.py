@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import stat
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_sandbox.backend import bubblewrap
-from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.leases.book import Lease, write_lease
 from hermes_sandbox.local.cgroups import PREFIX
 from hermes_sandbox.local.tmpfs import mount_sized, unmount
 from hermes_sandbox.protocol.fd_limits import run_program
@@ -33,15 +32,13 @@ def make_directories(root: Path, uid: int, gid: int, disk: int | None) -> None:
             os.chown(path, uid, gid)
 
 
-def write_copy(root: Path, lease: Lease) -> None:
+def write_lease_copy(root: Path, lease: Lease) -> None:
     """Write a copy of the lease into a sandbox's directory, atomically."""
-    partial = root / ".lease"
-    partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
-    partial.replace(root / _LEASE)
+    write_lease(root / _LEASE, lease)
 
 
-def find_abandoned(parent: Path) -> list[Lease]:
-    """Return the copies of leases whose owners are dead."""
+def find_abandoned(parent: Path, backend: str) -> list[Lease]:
+    """Return the copies of a backend's leases whose owners are dead."""
     found = []
     for root in parent.glob(f"{PREFIX}*"):
         # Only what this user made: the temporary directory belongs to all.
@@ -49,7 +46,8 @@ def find_abandoned(parent: Path) -> list[Lease]:
             copy = root / _LEASE
             if copy.lstat().st_uid == os.geteuid():
                 lease = Lease.from_json(copy.read_bytes())
-                if lease.handle.get("root") == str(root) and lease.owner() == "dead":
+                # Several backends of this machine may have the same parent, and each removes only what is its own.
+                if (lease.backend, lease.handle.get("root")) == (backend, str(root)) and lease.owner() == "dead":
                     found.append(lease)
     return found
 
