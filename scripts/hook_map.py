@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from source_imports import parse, read_imports
 from workspace import ROOT, Package, packages
 
 CORE = ROOT / "hermes_core" / "src"
@@ -44,7 +45,7 @@ class Hook:
 
 def read_hooks() -> tuple[Hook, ...]:
     """Return all hooks, in the order of `hookspecs.py`."""
-    return tuple(_read(node) for node in _parse(HOOKSPECS).body if isinstance(node, ast.FunctionDef))
+    return tuple(_read(node) for node in parse(HOOKSPECS).body if isinstance(node, ast.FunctionDef))
 
 
 def _read(node: ast.FunctionDef) -> Hook:
@@ -61,14 +62,9 @@ def _read(node: ast.FunctionDef) -> Hook:
 
 
 @cache
-def _parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
 def _kinds() -> Mapping[str, str | None]:
     """Return the protocol of each hook that declares components, by the rows `Kind(name, spec, hook, protocol, …)`."""
-    rows = [node for node in ast.walk(_parse(KINDS)) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Kind"]
+    rows = [node for node in ast.walk(parse(KINDS)) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Kind"]
     protocols = [ast.literal_eval(row.args[3]) if len(row.args) > 3 else None for row in rows]
     return {ast.literal_eval(row.args[2]): protocol for row, protocol in zip(rows, protocols, strict=True)}
 
@@ -87,10 +83,9 @@ def _contract(node: ast.FunctionDef) -> tuple[Path, str] | None:
 def _contract_types(node: ast.FunctionDef) -> Iterator[str]:
     """Yield the types in a signature that are contracts, as "module:name"."""
     imports = {
-        alias.name: f"{found.module}.{alias.name}" if found.module == "hermes_core.contracts" else found.module
-        for found in ast.walk(_parse(HOOKSPECS))
-        if isinstance(found, ast.ImportFrom) and (found.module or "").startswith("hermes_core.contracts")
-        for alias in found.names
+        one.bound: one.full_name if one.module == "hermes_core.contracts" else one.module
+        for one in read_imports(HOOKSPECS, CORE)
+        if one.module.startswith("hermes_core.contracts")
     }
     for annotation in (*(argument.annotation for argument in node.args.args), node.returns):
         for word in re.findall(r"[\w.]+", ast.unparse(annotation) if annotation else ""):
@@ -140,7 +135,7 @@ def test_files() -> tuple[Path, ...]:
 
 @cache
 def _hook_names() -> frozenset[str]:
-    return frozenset(node.name for node in _parse(HOOKSPECS).body if isinstance(node, ast.FunctionDef))
+    return frozenset(node.name for node in parse(HOOKSPECS).body if isinstance(node, ast.FunctionDef))
 
 
 @cache
@@ -154,7 +149,7 @@ def _uses(path: Path) -> tuple[Counter[str], Counter[str]]:
         return Counter(), Counter()
     named: Counter[str] = Counter()
     implemented: Counter[str] = Counter()
-    for node in ast.walk(_parse(path)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef):
             implemented[node.name] += 1
         elif isinstance(node, ast.keyword) and node.arg:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from source_imports import module_name, parse, read_imports
 from workspace import Package, packages
 
 SNAPSHOT = "public_api.txt"
@@ -49,8 +50,12 @@ class Module:
 
 def read_modules(package: Package) -> dict[str, Module]:
     """Return the modules of a package by their full names."""
-    source = package.folder / "src"
-    return {_module_name(path, source): _read(path, source) for path in sorted(source.rglob("*.py"))}
+    return read_folder(package.folder / "src")
+
+
+def read_folder(source: Path) -> dict[str, Module]:
+    """Return the modules below a folder by their full names."""
+    return {module_name(path, source): _read(path, source) for path in sorted(source.rglob("*.py"))}
 
 
 def describe(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
@@ -70,20 +75,14 @@ def snapshot(package: Package) -> str:
     return "\n\n".join("\n".join(describe(front, modules)) for front in fronts) + "\n"
 
 
-def _module_name(path: Path, source: Path) -> str:
-    parts = path.relative_to(source).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 def _read(path: Path, source: Path) -> Module:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path)
+    imports = {one.bound: (one.module, one.name) for one in read_imports(path, source) if one.name and not one.is_late}
     definitions: dict[str, ast.stmt] = {}
-    imports: dict[str, tuple[str, str]] = {}
     aliases: set[str] = set()
     exports: tuple[str, ...] | None = None
     for node in _statements(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            imports |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
             aliases |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, _Definition):
             definitions[node.name] = node
@@ -91,7 +90,7 @@ def _read(path: Path, source: Path) -> Module:
             exports = tuple(ast.literal_eval(node.value))
         elif name is not None and not _is_typing_help(node):
             definitions[name] = node
-    return Module(_module_name(path, source), tree, definitions, imports, frozenset(aliases), exports)
+    return Module(module_name(path, source), tree, definitions, imports, frozenset(aliases), exports)
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:

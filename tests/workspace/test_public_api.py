@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import public_api
 import pytest
+from source_imports import parse, read_imports, read_uses
 from workspace import ROOT, Package, packages
 
 MEMBERS = packages()
-OURS = {package.import_name: package for package in MEMBERS}
+Modules = Mapping[str, public_api.Module]
 MODULES = {name: module for package in MEMBERS for name, module in public_api.read_modules(package).items()}
 FRONTS = [module for module in MODULES.values() if module.exports is not None]
 BY_NAME = {"ids": lambda value: value.name}
@@ -24,49 +24,81 @@ def _sources(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*.py")) if "tests" not in path.relative_to(folder).parts]
 
 
-@cache
-def _parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _names_of_others(path: Path, source: Path, modules: Modules) -> Iterator[tuple[int, str, str]]:
+    """Yield line, module and name of what a file imports from other packages, or uses of their modules, for types too.
+
+    The name is empty where a whole module is imported or handed on.
+    """
+    own = path.relative_to(source).parts[0]
+    packages = {name.partition(".")[0] for name in modules} - {own}
+    found = [one for one in read_imports(path, source) if one.module.partition(".")[0] in packages]
+    yield from ((one.line, one.module, one.name) for one in found)
+    yield from read_uses(path, found, modules)
 
 
-def _imports_of_others(path: Path, own: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line, module and name of everything that is imported from a package of ours, for types too."""
-    for node in ast.walk(_parse(path)):
-        if isinstance(node, ast.Import):
-            found = [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found = [(node.module or "", alias.name) for alias in node.names]
-        else:
-            continue
-        for module, name in found:
-            if module.partition(".")[0] in OURS.keys() - {own}:
-                yield node.lineno, module, name
+def _is_public(module: str, name: str, modules: Modules) -> bool:
+    if (whole := f"{module}.{name}".rstrip(".")) in modules:
+        return bool(modules[whole].public)
+    return module in modules and (name in modules[module].public or name.startswith("__"))
 
 
-def _is_public(module: str, name: str) -> bool:
-    if f"{module}.{name}".rstrip(".") in MODULES:
-        # A module as a whole: what is used of it is not known here, so all of it must be public.
-        return bool(MODULES[f"{module}.{name}".rstrip(".")].public)
-    return module in MODULES and (name in MODULES[module].public or name == "__version__")
-
-
-def _past_the_front(folder: Path, own: str = "") -> list[str]:
+def _past_the_front(folder: Path, source: Path, modules: Modules = MODULES) -> list[str]:
     return [
-        f"{path.relative_to(ROOT)}:{line}: {module}{f'.{name}' if name else ''}"
+        f"{path}:{line}: {module}{f'.{name}' if name else ''}"
         for path in _sources(folder)
-        for line, module, name in _imports_of_others(path, own)
-        if not _is_public(module, name)
+        for line, module, name in _names_of_others(path, source, modules)
+        if not _is_public(module, name, modules)
     ]
 
 
 @pytest.mark.parametrize("package", MEMBERS, **BY_NAME)
 def test_a_package_imports_from_others_only_what_their_fronts_export(package: Package):
-    assert _past_the_front(package.folder / "src", package.import_name) == []
+    assert _past_the_front(package.folder / "src", package.folder / "src") == []
 
 
 @pytest.mark.parametrize("folder", ["examples", "benchmarks"])
 def test_programs_beside_the_packages_use_their_fronts_like_anybody(folder: str):
-    assert _past_the_front(ROOT / folder) == []
+    assert _past_the_front(ROOT / folder, ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "past"),
+    [
+        ("from acme import start", []),
+        ("from acme import _hidden", ["acme._hidden"]),
+        ("from acme.inside import Part", ["acme.inside.Part"]),
+        ("from acme import inside", ["acme.inside"]),
+        ("import acme.inside", ["acme.inside"]),
+        ("import acme.inside as part", ["acme.inside"]),
+        ("import acme\nacme.start()\nacme.__version__", []),
+        ("import acme\nacme._hidden()", ["acme._hidden"]),
+        ("import acme\nacme.inside.Part().run()", ["acme.inside.Part"]),
+        ("import acme.front\nacme.front.Box.size", []),
+        ("import acme.front\nacme.front.helper()", ["acme.front.helper"]),
+        ("import acme.front\nprint(acme.inside)", ["acme.inside"]),
+        ("import acme.front as front\nfront.Box()", []),
+        ("import acme.front as front\ndef late(one: front.helper): ...", ["acme.front.helper"]),
+        ("import acme as other\nother.front.helper()", ["acme.front.helper"]),
+        ("from acme import front\nfront.helper()", ["acme.front.helper"]),
+        ("from acme import front as one\none.Box(front.helper)", []),
+        ("def late():\n    import acme.front as front\n    front.helper()", ["acme.front.helper"]),
+        ("from user import own\nimport user.own\nuser.own.helper(own.helper)", []),
+    ],
+)
+def test_a_use_past_the_front_is_found_however_the_module_is_imported(tmp_path: Path, text: str, past: list[str]):
+    sources = {
+        "acme/__init__.py": "__all__ = ['start']\ndef start(): ...\ndef _hidden(): ...\n",
+        "acme/front.py": "__all__ = ['Box']\nclass Box: ...\ndef helper(): ...\n",
+        "acme/inside.py": "class Part: ...\n",
+        "user/__init__.py": "",
+        "user/own.py": "def helper(): ...\n",
+        "user/main.py": f"{text}\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source, encoding="utf-8")
+    found = _past_the_front(tmp_path / "user", tmp_path, public_api.read_folder(tmp_path))
+    assert [line.partition(": ")[2] for line in found] == past
 
 
 @pytest.mark.parametrize("package", MEMBERS, **BY_NAME)
@@ -149,7 +181,7 @@ def _private_members(package: Package) -> tuple[set[str], dict[str, str]]:
     defined: set[str] = set()
     used: dict[str, str] = {}
     for path in _sources(package.folder / "src"):
-        for node in ast.walk(_parse(path)):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 defined.add(node.name)
             elif isinstance(node, ast.AnnAssign | ast.Assign):

@@ -6,12 +6,12 @@ above it.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from import_graph import circles, import_edges
+from source_imports import read_imports
 from workspace import ROOT, packages
 
 CORE = ROOT / "hermes_core" / "src" / "hermes_core"
@@ -40,26 +40,8 @@ UPWARDS_FOR_TYPES = {
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and full name of everything a module imports at run time, wherever in the file it does so."""
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            pending += node.orelse
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
-            base = _absolute(node, path)
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-        pending += ast.iter_child_nodes(node)
-
-
-def _absolute(node: ast.ImportFrom, path: Path) -> str:
-    if not node.level:
-        return node.module or ""
-    package = path.relative_to(CORE.parent).parts[: -node.level]
-    return ".".join([*package, *([node.module] if node.module else [])])
+    """Yield line and full name of everything a module of the core imports at run time."""
+    yield from ((one.line, one.full_name) for one in read_imports(path, CORE.parent) if not one.is_for_types)
 
 
 def _room(path: Path) -> str:
@@ -131,7 +113,7 @@ def test_the_core_imports_no_package_that_is_built_on_it():
     assert used == []
 
 
-def test_an_upward_import_would_be_seen(tmp_path: Path):
+def test_an_upward_import_in_a_function_would_be_seen(tmp_path: Path):
     module = tmp_path / "module.py"
     module.write_text(
         "from typing import TYPE_CHECKING\n"
@@ -139,7 +121,11 @@ def test_an_upward_import_would_be_seen(tmp_path: Path):
         "def late():\n    from hermes_core.rollout import Runtime\n",
         encoding="utf-8",
     )
-    assert [name for _, name in _imports(module) if name.startswith("hermes_core")] == ["hermes_core.rollout.Runtime"]
+    found = [one for one in read_imports(module, tmp_path) if one.module.startswith("hermes_core")]
+    assert [(one.full_name, one.is_for_types, one.is_late) for one in found] == [
+        ("hermes_core.cli.main", True, False),
+        ("hermes_core.rollout.Runtime", False, True),
+    ]
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
