@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from dying_caller import run_dying_caller
 from standin import StandIn
 
 from hermes_backend_modal.backend import ModalBackend
@@ -21,48 +17,12 @@ from hermes_testing.registries import isolated_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("bwrap")]
 
-_DYING = """
-import asyncio, json, os, signal, sys
-from pathlib import Path
-from hermes_backend_modal.backend import ModalBackend, ModalOptions
-from hermes_core.contracts.sandbox import SandboxSpec
-
-options, leases, isolation, phase = sys.argv[1:]
-
-def die_in(moment):
-    if moment == phase:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def dying(name, work):
-    async def done(*arguments, **named):
-        die_in(f"before {name}")
-        result = await work(*arguments, **named)
-        die_in(f"after {name}")
-        return result
-    return done
-
-async def main():
-    backend = ModalBackend(ModalOptions(**json.loads(options), min_sandboxes=0, idle_timeout=1))
-    backend.lease_dir = Path(leases)
-    for name in ("create", "start", "end"):
-        setattr(backend.service, name, dying(name, getattr(backend.service, name)))
-    sandbox = await backend.open(SandboxSpec(isolation=isolation, network="none"))
-    await sandbox.exec("setsid sleep 600 & disown -a")
-    die_in("in use")
-    await sandbox.aclose()
-    await backend.aclose()
-
-asyncio.run(main())
-"""
-
 
 async def _die(standin: StandIn, leases: Path, isolation: str, phase: str) -> int:
     """Run a caller that is killed at a moment, and return its process id."""
-    arguments = [sys.executable, "-c", _DYING, json.dumps(standin.options), str(leases), isolation, phase]
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as caller:
-        _, complaint = await asyncio.to_thread(caller.communicate)
-    assert caller.returncode == -signal.SIGKILL, complaint
-    return caller.pid
+    options = {**standin.options, "min_sandboxes": 0, "idle_timeout": 1}
+    steps = ("create", "start", "end")
+    return await run_dying_caller("modal", options, leases, isolation, phase, part="service", steps=steps)
 
 
 def _left_by(standin: StandIn, pid: int) -> list[str]:

@@ -12,7 +12,7 @@ import yaml
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PuzzleEnv, TokenDouble, lines, server
-from trajectory_api import RunApi, trainer_at
+from trajectory_api import api_with_trainer
 
 from hermes_atropos import HermesAgentBaseEnv, HermesAgentEnvConfig
 from hermes_atropos.command import main, parse, render_config
@@ -197,18 +197,11 @@ async def test_serve_runs_from_a_command_line(tmp_path):
 
     from hermes_atropos.command import run
 
-    api = RunApi()
-    api.start()
-    try:
-        async with trainer_at(api.url) as trainer:
-            await trainer.ready()
-            await trainer.register(batch_size=3)
-            words = arguments(tmp_path, rollout_server_url=api.url, ensure_scores_are_not_same=False)
-            task = asyncio.create_task(run(Env, parse(Env, ["serve", *words])))
-            (group,) = await trainer.batch()
-            await asyncio.wait_for(task, 60)
-    finally:
-        api.kill()
+    async with api_with_trainer(batch_size=3) as (api, trainer):
+        words = arguments(tmp_path, rollout_server_url=api.url, ensure_scores_are_not_same=False)
+        task = asyncio.create_task(run(Env, parse(Env, ["serve", *words])))
+        (group,) = await trainer.batch()
+        await asyncio.wait_for(task, 60)
     assert len(group["tokens"]) == 3
 
 

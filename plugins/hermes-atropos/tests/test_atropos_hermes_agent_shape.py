@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 
@@ -12,15 +11,12 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import lines
 from chat_server import completion, serving_answers
-from chatml_folder import chatml_folder
-from token_server import Sampled, TokenServer, serving_tokens
-from trajectory_api import RunApi, trainer_at
+from served_groups import serve_one_group
 from written_files_env import TASKS, WrittenFilesEnv
 
 from hermes_atropos import ToolContext
 from hermes_atropos.command import parse
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens import ChatTokenizer
 
 PLUGINS = (
     '{"allow": ["hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
@@ -106,41 +102,13 @@ async def test_a_context_by_task_id_needs_an_environment():
 
 
 async def test_serve_sends_a_trainer_what_was_sampled(tmp_path):
-    folder = chatml_folder(tmp_path / "tokenizer")
-    tokenizer = ChatTokenizer.load(folder)
+    def reply(prompt):
+        return "cannot<|im_end|>" if "tool_response" in prompt else "CALL terminal<|im_end|>"
 
-    def sample(prompt, sampling):
-        text = tokenizer.decode(prompt)
-        is_first = "tool_response" not in text
-        ids = tokenizer.encode_scaffold("CALL terminal<|im_end|>" if is_first else "cannot<|im_end|>")
-        return Sampled(ids=ids, logprobs=[-0.5] * len(ids), stop_id=ids[-1])
-
-    api = RunApi()
-    api.start()
-    try:
-        async with serving_tokens(TokenServer("vllm", sample)) as served, trainer_at(api.url) as trainer:
-            await trainer.ready()
-            await trainer.register(batch_size=2, max_token_len=9000)
-            env = environment(
-                "--openai.base_url",
-                f"{served.url}/v1",
-                "--openai.server_type",
-                "vllm",
-                command="serve",
-                rollout_server_url=api.url,
-                tokenizer_name=folder,
-                tool_call_parser="shouting",
-                total_steps=1,
-                include_messages="true",
-            )
-            task = asyncio.create_task(env.env_manager())
-            (group,) = await trainer.batch()
-            await asyncio.wait_for(task, 60)
-    finally:
-        api.kill()
+    fields = {"tool_call_parser": "shouting", "include_messages": "true"}
+    env, group, trained = await serve_one_group(environment, reply, tmp_path / "tokenizer", **fields)
     assert group["scores"] == [0.0, 0.0]
-    trained = [mask for mask in group["masks"][0] if mask != -100]
-    assert tokenizer.decode(trained) == "CALL terminal<|im_end|>cannot<|im_end|>"
+    assert trained == "CALL terminal<|im_end|>cannot<|im_end|>"
     assert env.ledger.summary()["open"] == 0
 
 

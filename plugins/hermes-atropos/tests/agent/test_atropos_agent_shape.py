@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from pathlib import Path
@@ -15,14 +14,11 @@ from agent_envs import agent_config, call_of, responses
 from aiohttp import web
 from atropos_envs import ChatDouble, lines, says, server
 from chat_server import completion, serving_answers
-from chatml_folder import chatml_folder
-from token_server import Sampled, TokenServer, serving_tokens
-from trajectory_api import RunApi, trainer_at
+from served_groups import serve_one_group
 from written_agent_env import SumsEnv
 
 from hermes_atropos.command import parse
 from hermes_core.contracts.errors import PluginError
-from hermes_tokens import ChatTokenizer
 
 PLUGINS = '{"allow": ["hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"]}'
 AWK = call_of("terminal", command="awk '{s+=$1} END {print s}' numbers.txt > sum.txt")
@@ -79,39 +75,14 @@ async def test_its_own_pool_names_the_package_that_is_missing(chat, tmp_path):
 
 
 async def test_serve_sends_a_trainer_what_was_sampled(tmp_path):
-    folder = chatml_folder(tmp_path / "tokenizer")
-    tokenizer = ChatTokenizer.load(folder)
     texts = (f"{AWK}<|im_end|>", "Done.<|im_end|>")
 
-    def sample(prompt, sampling):
-        is_first = tokenizer.decode(prompt).count("<|im_start|>assistant") == 1
-        ids = tokenizer.encode_scaffold(texts[0 if is_first else 1])
-        return Sampled(ids=ids, logprobs=[-0.5] * len(ids), stop_id=ids[-1])
+    def reply(prompt):
+        return texts[0 if prompt.count("<|im_start|>assistant") == 1 else 1]
 
-    api = RunApi()
-    api.start()
-    try:
-        async with serving_tokens(TokenServer("vllm", sample)) as served, trainer_at(api.url) as trainer:
-            await trainer.ready()
-            await trainer.register(batch_size=2, max_token_len=9000)
-            env = environment(
-                "--openai.base_url",
-                f"{served.url}/v1",
-                "--openai.server_type",
-                "vllm",
-                command="serve",
-                rollout_server_url=api.url,
-                tokenizer_name=folder,
-                total_steps=1,
-                require_exact="true",
-            )
-            task = asyncio.create_task(env.env_manager())
-            (group,) = await trainer.batch()
-            await asyncio.wait_for(task, 60)
-    finally:
-        api.kill()
+    env, group, trained = await serve_one_group(environment, reply, tmp_path / "tokenizer", require_exact="true")
     assert group["scores"] == [1.0, 1.0]
-    assert tokenizer.decode([mask for mask in group["masks"][0] if mask != -100]) == "".join(texts)
+    assert trained == "".join(texts)
     assert env.ledger.summary()["open"] == 0
 
 

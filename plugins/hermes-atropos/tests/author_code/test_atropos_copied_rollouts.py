@@ -14,7 +14,7 @@ from atropos_envs import environment as puzzles
 from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
-from trajectory_api import RunApi, trainer_at
+from trajectory_api import api_with_trainer
 from written_rollouts_env import WrittenRolloutsEnv
 
 from hermes_atropos.command import parse
@@ -112,31 +112,24 @@ async def test_its_tool_errors_are_reported(folder, tmp_path):
 
 
 async def test_its_tokens_of_phase_one_are_untrainable_and_never_sent():
-    api = RunApi()
-    api.start()
-    try:
-        async with serving_answers() as chat, trainer_at(api.url) as trainer:
-            chat.set_answers(completion("done"))
-            await trainer.ready()
-            await trainer.register(batch_size=2, max_token_len=9000)
-            plugins = json.loads(PLUGINS)
-            config, servers = WrittenRolloutsEnv.config_init()
-            config = type(config)(
-                **{
-                    **config.model_dump(exclude_unset=True),
-                    "plugins": plugins,
-                    "tool_call_parser": None,
-                    "rollout_server_url": api.url,
-                    "serve_poll_interval": 0.02,
-                }
-            )
-            env = WrittenRolloutsEnv(config, [servers[0].model_copy(update={"base_url": chat.url})])
-            with pytest.raises(UserError, match="not trainable: the server gave no token ids"):
-                await env.env_manager()
-            assert await trainer.queue() == 0
-            assert env.ledger.summary()["sent"] == 0
-    finally:
-        api.kill()
+    async with serving_answers() as chat, api_with_trainer(batch_size=2, max_token_len=9000) as (api, trainer):
+        chat.set_answers(completion("done"))
+        plugins = json.loads(PLUGINS)
+        config, servers = WrittenRolloutsEnv.config_init()
+        config = type(config)(
+            **{
+                **config.model_dump(exclude_unset=True),
+                "plugins": plugins,
+                "tool_call_parser": None,
+                "rollout_server_url": api.url,
+                "serve_poll_interval": 0.02,
+            }
+        )
+        env = WrittenRolloutsEnv(config, [servers[0].model_copy(update={"base_url": chat.url})])
+        with pytest.raises(UserError, match="not trainable: the server gave no token ids"):
+            await env.env_manager()
+        assert await trainer.queue() == 0
+        assert env.ledger.summary()["sent"] == 0
 
 
 async def test_its_items_of_phase_one_are_marked_and_its_own_word_counts():

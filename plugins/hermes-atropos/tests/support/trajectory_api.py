@@ -94,6 +94,20 @@ class Trainer:
 
 
 @asynccontextmanager
+async def api_with_trainer(**registration):
+    """Run the API with a registered trainer, and end both."""
+    api = RunApi()
+    api.start()
+    try:
+        async with trainer_at(api.url) as trainer:
+            await trainer.ready()
+            await trainer.register(**registration)
+            yield api, trainer
+    finally:
+        api.kill()
+
+
+@asynccontextmanager
 async def trainer_at(url):
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:

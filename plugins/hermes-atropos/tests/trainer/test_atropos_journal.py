@@ -28,6 +28,15 @@ def largest_file(size):
         signal.signal(signal.SIGXFSZ, previous)
 
 
+async def journal_with_a_failed_write(path):
+    """Return a journal whose line `{"n": 1, …}` did not fit on the disk, which has room again."""
+    journal = Journal(path)
+    with largest_file(4096):
+        journal.append({"n": 1, "text": "x" * 10_000})
+        await asyncio.wait([journal._writing])
+    return journal
+
+
 def numbers(path):
     return [json.loads(line)["n"] for line in path.read_text().splitlines()]
 
@@ -37,8 +46,7 @@ async def test_every_line_is_there_in_order_when_it_is_closed(tmp_path):
     for number in range(100):
         journal.append({"n": number})
     await journal.aclose()
-    written = [json.loads(line)["n"] for line in (tmp_path / "new" / "a.jsonl").read_text().splitlines()]
-    assert written == list(range(100))
+    assert numbers(tmp_path / "new" / "a.jsonl") == list(range(100))
 
 
 async def test_a_file_that_is_there_is_continued(tmp_path):
@@ -75,10 +83,7 @@ async def test_a_write_that_fails_is_told_when_it_is_closed_and_leaves_no_half_l
 
 
 async def test_lines_that_could_not_be_written_are_written_with_the_next_ones_that_are_taken(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    with largest_file(4096):
-        journal.append({"n": 1, "text": "x" * 10_000})
-        await asyncio.wait([journal._writing])
+    journal = await journal_with_a_failed_write(tmp_path / "a.jsonl")
     with pytest.raises(OutputError, match=r"a\.jsonl cannot be written"):
         journal.append({"n": 2})
     journal.append({"n": 3})
@@ -87,10 +92,7 @@ async def test_lines_that_could_not_be_written_are_written_with_the_next_ones_th
 
 
 async def test_a_line_that_was_refused_and_is_added_again_is_there_once(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    with largest_file(4096):
-        journal.append({"n": 1, "text": "x" * 10_000})
-        await asyncio.wait([journal._writing])
+    journal = await journal_with_a_failed_write(tmp_path / "a.jsonl")
     with pytest.raises(OutputError):
         journal.append({"n": 2})
     journal.append({"n": 2})
@@ -99,20 +101,14 @@ async def test_a_line_that_was_refused_and_is_added_again_is_there_once(tmp_path
 
 
 async def test_lines_that_could_not_be_written_are_tried_once_more_when_it_is_closed(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
-    with largest_file(4096):
-        journal.append({"n": 1, "text": "x" * 10_000})
-        await asyncio.wait([journal._writing])
+    journal = await journal_with_a_failed_write(tmp_path / "a.jsonl")
     await journal.aclose()
     assert numbers(tmp_path / "a.jsonl") == [1]
 
 
 async def test_a_rollout_whose_line_was_refused_is_open_and_gets_it_later(tmp_path):
-    journal = Journal(tmp_path / "a.jsonl")
+    journal = await journal_with_a_failed_write(tmp_path / "a.jsonl")
     ledger = Ledger(journal.append)
-    with largest_file(4096):
-        journal.append({"n": 1, "text": "x" * 10_000})
-        await asyncio.wait([journal._writing])
     with pytest.raises(OutputError), ledger.line("r", group_id="g"):
         ledger.close("r", End.SENT)
     await journal.aclose()

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PuzzleEnv, TokenDouble, environment, says
-from trajectory_api import RunApi, trainer_at
+from trajectory_api import api_with_trainer
 
 
 def served(url, **fields):
@@ -39,22 +39,15 @@ async def until(condition):
 @contextlib.asynccontextmanager
 async def restarted(before, after, **fields):
     """Serve a trainer that registers with `before`, restart the API, and let one register with `after`."""
-    api = RunApi()
-    api.start()
-    try:
-        async with trainer_at(api.url) as trainer:
+    async with api_with_trainer(batch_size=2, **before) as (api, trainer):
+        env = served(api.url, **fields)
+        async with serving(env) as service:
+            await trainer.queued(1)
+            api.kill()
+            api.start()
             await trainer.ready()
-            await trainer.register(batch_size=2, **before)
-            env = served(api.url, **fields)
-            async with serving(env) as service:
-                await trainer.queued(1)
-                api.kill()
-                api.start()
-                await trainer.ready()
-                await trainer.register(batch_size=2, **after)
-                yield env, trainer, service
-    finally:
-        api.kill()
+            await trainer.register(batch_size=2, **after)
+            yield env, trainer, service
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 5), (100, 3)])

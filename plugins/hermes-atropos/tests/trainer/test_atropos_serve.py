@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, environment, lines, says
-from trajectory_api import RunApi, trainer_at
+from trajectory_api import RunApi, api_with_trainer, trainer_at
 
 from hermes_core.contracts.errors import ConfigError, UserError
 
@@ -387,46 +387,32 @@ async def test_bare_api_takes_data_before_its_trainer_and_then_forgets_what_the_
 
 
 async def test_an_api_that_does_not_come_back_ends_the_service_with_every_line_closed():
-    api = RunApi()
-    api.start()
-    try:
-        async with trainer_at(api.url) as trainer:
-            await trainer.ready()
-            await trainer.register(batch_size=2)
-            env = served(varied(), trainer, api_patience=1.0)
-            task = asyncio.create_task(env.env_manager())
-            await trainer.queued(1)
-            api.kill()
-            with pytest.raises(UserError, match=r"no trajectory API answers at(.|\n)*start it and its trainer"):
-                await asyncio.wait_for(task, 60)
-    finally:
+    async with api_with_trainer(batch_size=2) as (api, trainer):
+        env = served(varied(), trainer, api_patience=1.0)
+        task = asyncio.create_task(env.env_manager())
+        await trainer.queued(1)
         api.kill()
+        with pytest.raises(UserError, match=r"no trajectory API answers at(.|\n)*start it and its trainer"):
+            await asyncio.wait_for(task, 60)
     assert env.ledger.summary()["open"] == 0
     assert env.ledger.summary()["sent"] >= 2
 
 
 async def test_an_api_that_restarts_gets_what_was_lost_and_the_service_goes_on():
-    api = RunApi()
-    api.start()
-    try:
-        async with trainer_at(api.url) as trainer:
+    async with api_with_trainer(batch_size=2) as (api, trainer):
+        env = served(varied(), trainer, max_batches_offpolicy=3, total_steps=50, ensure_scores_are_not_same=True)
+        async with serving(env) as service:
+            await trainer.queued(3)
+            await until(lambda: env.status_dict["queue_size"] >= 3)
+            api.kill()
+            lost = {entry.group_id for entry in env.ledger.entries if entry.end == "sent"}
+            api.start()
             await trainer.ready()
-            await trainer.register(batch_size=2)
-            env = served(varied(), trainer, max_batches_offpolicy=3, total_steps=50, ensure_scores_are_not_same=True)
-            async with serving(env) as service:
-                await trainer.queued(3)
-                await until(lambda: env.status_dict["queue_size"] >= 3)
-                api.kill()
-                lost = {entry.group_id for entry in env.ledger.entries if entry.end == "sent"}
-                api.start()
-                await trainer.ready()
-                await trainer.register(batch_size=2, starting_step=1)
-                arrived = []
-                async with asyncio.timeout(60):
-                    while not lost <= set(arrived):
-                        arrived += [group["group_overrides"]["group_id"] for group in await trainer.batch()]
-                assert not service.done()
-            assert len(lost) >= 3
-            assert len(arrived) == len(set(arrived))
-    finally:
-        api.kill()
+            await trainer.register(batch_size=2, starting_step=1)
+            arrived = []
+            async with asyncio.timeout(60):
+                while not lost <= set(arrived):
+                    arrived += [group["group_overrides"]["group_id"] for group in await trainer.batch()]
+            assert not service.done()
+        assert len(lost) >= 3
+        assert len(arrived) == len(set(arrived))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -38,6 +39,24 @@ async def server(request):
 async def connect():
     async with connecting_tokens() as make:
         yield make
+
+
+@contextlib.asynccontextmanager
+async def request_in_flight(connect, protocol="vllm", request_id="r1", **options):
+    """Provide a server that does not answer, a client, and the task of a request that has arrived."""
+    async with serving_tokens(TokenServer(protocol)) as server:
+        server.set_faults(Fault.hang())
+        client = connect(server, **options)
+        task = asyncio.create_task(client.generate(request(request_id=request_id)))
+        await server.arrived.wait()
+        yield server, client, task
+
+
+async def cancel(task):
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 60)
 
 
 async def test_a_400_is_sent_once(server, connect):
@@ -152,14 +171,8 @@ async def test_no_server_at_the_address(connect):
 
 @pytest.mark.parametrize("protocol", ["vllm", "sglang"])
 async def test_a_cancelled_rollout_aborts_its_request_on_the_server(connect, protocol):
-    async with serving_tokens(TokenServer(protocol)) as server:
-        server.set_faults(Fault.hang())
-        client = connect(server)
-        task = asyncio.create_task(client.generate(request(request_id="r1")))
-        await server.arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async with request_in_flight(connect, protocol) as (server, client, task):
+        await cancel(task)
         assert server.aborts == (["r1"] if protocol == "vllm" else ["r1#"])
         await server.ended.wait()
         assert server.lines[0]["aborted"] is True
@@ -167,43 +180,25 @@ async def test_a_cancelled_rollout_aborts_its_request_on_the_server(connect, pro
 
 
 async def test_atropos_server_hears_of_a_cancelled_rollout_by_its_connection(connect):
-    async with serving_tokens(TokenServer("atropos")) as server:
-        server.set_faults(Fault.hang())
-        client = connect(server)
-        task = asyncio.create_task(client.generate(request(request_id="r1")))
-        await server.arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async with request_in_flight(connect, "atropos") as (server, _, task):
+        await cancel(task)
         await server.ended.wait()
         assert server.left == ["r1"]
         assert server.lines[0]["aborted"] is True
 
 
 async def test_an_abort_that_hangs_holds_a_cancelled_rollout_for_its_own_time_only(connect):
-    async with serving_tokens(TokenServer("vllm")) as server:
-        server.set_faults(Fault.hang())
+    async with request_in_flight(connect, abort_timeout=0.1) as (server, _, task):
         server.hangs_on_abort = True
-        client = connect(server, abort_timeout=0.1)
-        task = asyncio.create_task(client.generate(request(request_id="r1")))
-        await server.arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 60)
+        await cancel(task)
 
 
 async def test_a_second_cancellation_ends_the_wait_but_not_the_abort(connect):
-    async with serving_tokens(TokenServer("vllm")) as server:
-        server.set_faults(Fault.hang())
-        client = connect(server)
-        task = asyncio.create_task(client.generate(request(request_id="r1")))
-        await server.arrived.wait()
+    async with request_in_flight(connect) as (server, client, task):
         task.cancel()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
         await client.aclose()
         assert server.aborts == ["r1"]
 
@@ -218,13 +213,9 @@ async def test_an_abort_of_one_request_does_not_hit_one_with_a_longer_id(connect
         while len(server.received) < 2:
             server.arrived.clear()
             await server.arrived.wait()
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
+        await cancel(first)
         assert not other.done()
-        other.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await other
+        await cancel(other)
         assert server.aborts == ["r1#", "r10#"]
 
 
@@ -349,23 +340,14 @@ async def test_a_request_with_an_unusable_answer_is_not_repeated(server, connect
 
 @pytest.mark.parametrize("request_id", ["task/é 0-1", "a%b", " x ", "日本\ud800", "plain-1.2:3"])
 async def test_any_request_id_is_the_same_in_header_body_and_abort(connect, request_id):
-    async with serving_tokens(TokenServer("vllm")) as server:
-        server.set_faults(Fault.hang())
-        task = asyncio.create_task(connect(server).generate(request(request_id=request_id)))
-        await server.arrived.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async with request_in_flight(connect, request_id=request_id) as (server, _, task):
+        await cancel(task)
         headers, body = server.received[0]
         assert headers["X-Request-ID"] == json.loads(body)["request_id"] == server.aborts[0]
 
 
 async def test_a_client_that_was_closed_opens_no_connection_for_an_abort(connect):
-    async with serving_tokens(TokenServer("vllm")) as server:
-        server.set_faults(Fault.hang())
-        client = connect(server)
-        task = asyncio.create_task(client.generate(request(request_id="r1")))
-        await server.arrived.wait()
+    async with request_in_flight(connect) as (server, client, task):
         await client.aclose()
         task.cancel()
         with pytest.raises((asyncio.CancelledError, ModelServerError)):

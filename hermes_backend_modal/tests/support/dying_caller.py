@@ -1,0 +1,1 @@
+../../../plugins/hermes-sandbox/tests/support/dying_caller.py
