@@ -24,7 +24,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from benchmarks.readme_marks import between
+from benchmarks.readme_marks import between, print_results
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotPool
 from hermes_sandbox.backends import SlotRequest
@@ -215,11 +215,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the result in pool.json and the package's README")
     arguments = parser.parse_args()
     found = asyncio.run(measure(arguments.rounds))
-    text = json.dumps(found, indent=2) + "\n"
-    sys.stdout.write(text)
-    if arguments.write:
-        RESULTS.write_text(text, encoding="utf-8")
-        README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+    print_results(found, write=arguments.write, results=RESULTS, page=README, with_figures=with_table)
     for name in (misses := missed(found)):
         sys.stderr.write(f"target missed: {name}\n")
     return bool(misses)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sandboxes.baselines import BareBash, docker_exec, fresh_bash, start_container, stop_container, swe_rex
-from benchmarks.sandboxes.places import PLACES, Opened, apptainer_image, opened, ssh_server
+from benchmarks.sandboxes.sandbox_kinds import KINDS, OpenSandboxes, apptainer_image, open_sandboxes, ssh_server
 from benchmarks.sandboxes.small_image import build_if_absent
 
 HERE = Path(__file__).parent
@@ -57,15 +57,15 @@ async def timed(call: Callable[[], Awaitable[object]]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def latencies(places: Mapping[str, Opened], rounds: int) -> dict[str, dict[str, float]]:
+async def latencies(opened: Mapping[str, OpenSandboxes], rounds: int) -> dict[str, dict[str, float]]:
     """Return the median milliseconds of a command on every side, taken in turn so that noise hits all alike.
 
     A turn is a handful of calls, as a rollout makes them: a single one would find every cache cold.
     """
     bare = await BareBash.start()
     sides: dict[str, Callable[[str], Awaitable[object]]] = {"bare bash": bare.run, "bash -c": fresh_bash}
-    for name, place in places.items():
-        sides[name] = place.sandbox.exec
+    for name, sandboxes in opened.items():
+        sides[name] = sandboxes.sandbox.exec
     took: dict[str, dict[str, list[float]]] = {name: {FORK: [], BUILTIN: []} for name in sides}
     for number in range(rounds // TURN + 1):
         for name, run in sides.items():
@@ -108,10 +108,10 @@ async def throughput(image: str, seconds: float, rounds: int) -> dict[str, Any]:
             rate = await per_second(lambda _: docker_exec(container, FORK), SLOTS, seconds)
             best["docker exec"] = max(rate, best.get("docker exec", 0))
             for session in ("live", "robust"):
-                async with opened("docker pool", session, count=SLOTS) as place:
-                    for sandbox in place.sandboxes:
+                async with open_sandboxes("docker pool", session, count=SLOTS) as pool:
+                    for sandbox in pool.sandboxes:
                         await sandbox.exec(BUILTIN)
-                    rate = await per_second(lambda n: place.sandboxes[n].exec(FORK), SLOTS, seconds)
+                    rate = await per_second(lambda n: pool.sandboxes[n].exec(FORK), SLOTS, seconds)
                 best[session] = max(rate, best.get(session, 0))
     finally:
         stop_container(container)
@@ -123,7 +123,7 @@ async def throughput(image: str, seconds: float, rounds: int) -> dict[str, Any]:
 
 async def crowd(name: str) -> dict[str, float]:
     """Open many sandboxes in one process and return their opening times and memory."""
-    async with opened(name, "robust", count=1) as first:
+    async with open_sandboxes(name, "robust", count=1) as first:
         await first.sandbox.exec(BUILTIN)
         before = resident_mb()
         took = []
@@ -141,24 +141,24 @@ def resident_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-async def files(place: Opened, rounds: int) -> dict[str, float]:
+async def files(sandboxes: OpenSandboxes, rounds: int) -> dict[str, float]:
     """Return megabytes per second of a large file, the best of the rounds."""
     data = os.urandom(FILE_MB << 20)
     best = {"write": 0.0, "read": 0.0}
     for _ in range(rounds):
-        spent = await timed(lambda: place.sandbox.write_file("big", data))
+        spent = await timed(lambda: sandboxes.sandbox.write_file("big", data))
         best["write"] = max(best["write"], FILE_MB / spent * 1000)
-        spent = await timed(lambda: place.sandbox.read_file("big"))
+        spent = await timed(lambda: sandboxes.sandbox.read_file("big"))
         best["read"] = max(best["read"], FILE_MB / spent * 1000)
     return {f"{name}_mb_per_second": round(rate, 1) for name, rate in best.items()}
 
 
-async def lifetime(place: Opened, rounds: int) -> dict[str, float]:
+async def lifetime(sandboxes: OpenSandboxes, rounds: int) -> dict[str, float]:
     """Return the median milliseconds of opening a sandbox, up to its first command's end, and of closing it."""
     took: dict[str, list[float]] = {"open": [], "close": []}
     for _ in range(rounds):
         began = time.perf_counter()
-        sandbox = await place.backend.open(place.spec)
+        sandbox = await sandboxes.backend.open(sandboxes.spec)
         await sandbox.exec(BUILTIN)
         took["open"].append((time.perf_counter() - began) * 1000)
         took["close"].append(await timed(sandbox.aclose))
@@ -166,7 +166,7 @@ async def lifetime(place: Opened, rounds: int) -> dict[str, float]:
 
 
 def prepare(stack: AsyncExitStack) -> dict[str, str]:
-    """Set up the requirements of some places until the stack ends; returns what is missing, with the reason."""
+    """Set up the requirements of some kinds until the stack ends; returns what is missing, with the reason."""
     absent = {}
     for name, make in (("ssh", ssh_server), ("singularity", apptainer_image)):
         try:
@@ -184,22 +184,24 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         "latency": {}, "files": {}, "lifetime": {},
     }  # fmt: skip
     async with AsyncExitStack() as stack:
-        places: dict[str, Opened] = {}
+        opened: dict[str, OpenSandboxes] = {}
         absent.update(prepare(stack))
-        wanted = [name for name in PLACES if options.only is None or name in options.only.split(",")]
+        wanted = [name for name in KINDS if options.only is None or name in options.only.split(",")]
         for name in wanted:
             for session in ("live", "robust"):
                 try:
-                    places[f"{name} {session}"] = await stack.enter_async_context(opened(name, session, count=1))
+                    opened[f"{name} {session}"] = await stack.enter_async_context(
+                        open_sandboxes(name, session, count=1)
+                    )
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is named in the result
                     absent[name] = str(error)
-        found["latency"] = await latencies(places, options.rounds)
+        found["latency"] = await latencies(opened, options.rounds)
         for name in wanted:
-            if f"{name} robust" in places:
-                found["files"][name] = await files(places[f"{name} robust"], 3)
-                found["lifetime"][name] = await lifetime(places[f"{name} robust"], 7)
+            if f"{name} robust" in opened:
+                found["files"][name] = await files(opened[f"{name} robust"], 3)
+                found["lifetime"][name] = await lifetime(opened[f"{name} robust"], 7)
     if "docker pool" not in absent and "docker pool" in wanted:
-        found["throughput"] = await throughput(PLACES["docker pool"].image, options.seconds, 2)
+        found["throughput"] = await throughput(KINDS["docker pool"].image, options.seconds, 2)
         # In a separate process, whose memory contains nothing else.
         command = [sys.executable, "-m", "benchmarks.sandboxes.backends", "--crowd"]
         done = await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.PIPE)
@@ -269,10 +271,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=200, help="calls per kind (%(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds of each throughput (%(default)s)")
-    parser.add_argument("--only", help="names of the places, separated by commas, such as local,singularity")
+    parser.add_argument(
+        "--only", help="names of the kinds of sandboxes, separated by commas, such as local,singularity"
+    )
     parser.add_argument("--peers-python", help="a Python that has swe-rex")
     parser.add_argument(
-        "--write", action="store_true", help="keep the result of all places in backends.json and docs/benchmarks.md"
+        "--write", action="store_true", help="keep the result of all kinds in backends.json and docs/benchmarks.md"
     )
     parser.add_argument("--crowd", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

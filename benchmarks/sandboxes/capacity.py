@@ -11,18 +11,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import platform
 import statistics
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.readme_marks import between
-from benchmarks.sandboxes.places import PLACES, Place, opened, ssh_server
+from benchmarks.readme_marks import between, print_results
+from benchmarks.sandboxes.sandbox_kinds import KINDS, SandboxKind, open_sandboxes, ssh_server
 from hermes_sandbox.local import read_marker, read_process, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def own() -> tuple[float, int]:
 
 async def measure(name: str, count: int, session: str) -> dict[str, float]:
     """Open sandboxes of one kind and return what each costs while it is idle."""
-    async with opened(name, session, count=1) as warm:
+    async with open_sandboxes(name, session, count=1) as warm:
         await warm.sandbox.exec("true")
         before, (memory, descriptors) = set(read_table()), own()
         standing = family(before)
@@ -98,9 +98,9 @@ async def measure(name: str, count: int, session: str) -> dict[str, float]:
 
 async def measure_all(count: int) -> dict[str, Any]:
     """Measure every kind that is available here."""
-    PLACES["local slots"] = Place("local", "none", {"slots_per_agent": SLOTS})
-    PLACES["docker pool"] = Place(
-        "docker", "container+slot", {**PLACES["docker"].options, "slots_per_container": SLOTS}
+    KINDS["local slots"] = SandboxKind("local", "none", {"slots_per_agent": SLOTS})
+    KINDS["docker pool"] = SandboxKind(
+        "docker", "container+slot", {**KINDS["docker"].options, "slots_per_container": SLOTS}
     )
     rows: dict[str, Any] = {}
     absent: dict[str, str] = {}
@@ -109,7 +109,7 @@ async def measure_all(count: int) -> dict[str, Any]:
             stack.enter_context(ssh_server())
         except (AssertionError, OSError, RuntimeError) as error:
             absent["ssh"] = str(error) or "sshd is not installed"
-        for name in PLACES:
+        for name in KINDS:
             for session in ("robust", "live"):
                 try:
                     rows[f"{name} {session}"] = await measure(name, count, session)
@@ -163,11 +163,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the result in capacity.json and docs/capacity.md")
     options = parser.parse_args()
     found = asyncio.run(measure_all(options.count))
-    text = json.dumps(found, indent=2) + "\n"
-    sys.stdout.write(text)
-    if options.write:
-        RESULT.write_text(text, encoding="utf-8")
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    update = partial(with_table, found=found)
+    print_results(found, write=options.write, results=RESULT, page=PAGE, with_figures=update)
     return 0
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import platform
 import resource
@@ -21,10 +20,11 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.readme_marks import between
+from benchmarks.readme_marks import between, print_results
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.specs import BackendSpec
@@ -188,12 +188,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the result in local_over_link.json")
     arguments = parser.parse_args()
     report = asyncio.run(measure(arguments.rounds))
-    text = json.dumps(report, indent=2) + "\n"
-    sys.stdout.write(text)
-    if arguments.write:
-        RESULTS.write_text(text, encoding="utf-8")
-        page = between(PAGE.read_text(encoding="utf-8"), BEGIN, END, sentence(report))
-        PAGE.write_text(page, encoding="utf-8")
+    update = partial(between, begin=BEGIN, end=END, text=sentence(report))
+    print_results(report, write=arguments.write, results=RESULTS, page=PAGE, with_figures=update)
     return 0
 
 

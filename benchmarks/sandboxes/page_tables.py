@@ -15,7 +15,7 @@ from benchmarks.readme_marks import between
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
 SOURCES = {"backends": HERE / "backends.json", "soak": HERE / "soak.json"}
-_PLACES = {
+_LABELS = {
     "local": "`local`, isolation `bwrap`",
     "bwrap": "`local`, isolation `bwrap`",
     "local none": "`local`, isolation `none`",
@@ -41,10 +41,10 @@ def _head(*cells: str) -> list[str]:
 
 
 def _side(name: str) -> str:
-    place, _, session = name.rpartition(" ")
+    kind, _, session = name.rpartition(" ")
     if session in {"live", "robust"}:
-        return f"{_PLACES[place]}, session `{session}`"
-    return _PLACES.get(name, name)
+        return f"{_LABELS[kind]}, session `{session}`"
+    return _LABELS.get(name, name)
 
 
 def _latencies(found: dict[str, Any]) -> Iterator[str]:
@@ -97,11 +97,11 @@ def soak_table(found: dict[str, Any]) -> str:
         "left after gc",
     )
     rows = _head(*head)
-    for name, row in found["places"].items():
+    for name, row in found["kinds"].items():
         killed = ", ".join(f"{count} {kind}s" for kind, count in row["kills"].items())
         counts = [str(row[key]) for key in ("recorded_once", "full_reward", "infrastructure_failures")]
         left = sum(row["left_after_gc"].values())
-        rows.append(_row(_PLACES[name], str(row["rollouts"]), killed, *counts, str(left) if left else "nothing"))
+        rows.append(_row(_LABELS[name], str(row["rollouts"]), killed, *counts, str(left) if left else "nothing"))
     return "\n".join([*rows, "", f"Python {found['python']}, {found['cores']} cores."])
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sandboxes.small_image import build_if_absent
-from benchmarks.sandboxes.soak_places import PLACES, Place, kill, marked
+from benchmarks.sandboxes.soak_kinds import KINDS, SoakKind, kill, marked
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "soak.json"
@@ -64,7 +64,7 @@ def write_tasks(path: Path) -> None:
 class Soak:
     """One run, continued until it is finished."""
 
-    place: Place
+    kind: SoakKind
     rollouts: int
     folder: Path
     kills: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -73,7 +73,7 @@ class Soak:
     def command(self) -> list[str]:
         """Return the command that begins the run, or continues it."""
         config = {
-            "max_concurrent": self.place.concurrent,
+            "max_concurrent": self.kind.concurrent,
             "max_attempts": 5,
             "group_size": self.rollouts // TASKS,
             "out": str(self.folder / "run"),
@@ -81,11 +81,11 @@ class Soak:
             "mistake_rate": 0,
         }
         flags = [word for name, value in config.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        options = json.dumps(self.place.options(self.folder))
+        options = json.dumps(self.kind.options(self.folder))
         tasks = str(self.folder / "tasks.jsonl")
         return [
-            sys.executable, "-m", "hermes_core.cli", "run", tasks, *flags, "--terminal-backend", self.place.backend,
-            "--backend-options", options, "--isolation", self.place.isolation,
+            sys.executable, "-m", "hermes_core.cli", "run", tasks, *flags, "--terminal-backend", self.kind.backend,
+            "--backend-options", options, "--isolation", self.kind.isolation,
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
@@ -128,13 +128,13 @@ class Soak:
                 run.wait()
 
     def _strike(self, draw: random.Random, run: subprocess.Popen[bytes], *, may_end_caller: bool) -> bool:
-        kinds = list(self.place.targets)
+        kinds = list(self.kind.targets)
         kind = draw.choices([*kinds, "caller"], [*[10] * len(kinds), 1 if may_end_caller else 0])[0]
         if kind == "caller":
             run.send_signal(signal.SIGKILL)
             self.kills[kind] += 1
             return True
-        victims = self.place.targets[kind](self.folder)
+        victims = self.kind.targets[kind](self.folder)
         if victims and kill(draw.choice(victims)):
             self.kills[kind] += 1
         return False
@@ -160,13 +160,13 @@ class Soak:
 
     def collect(self) -> dict[str, Any]:
         """Remove leftovers of killed callers and count the rest."""
-        before = self.place.left(self.folder)
+        before = self.kind.left(self.folder)
         subprocess.run(
             [sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc"],
             check=True, env=self.environment(), stdout=subprocess.DEVNULL,
         )  # fmt: skip
         leases = len(list((self.folder / "state").rglob("*.json")))
-        return {"left_before_gc": before, "left_after_gc": {**self.place.left(self.folder), "leases": leases}}
+        return {"left_before_gc": before, "left_after_gc": {**self.kind.left(self.folder), "leases": leases}}
 
 
 def _lost(outcome: dict[str, Any]) -> bool:
@@ -174,11 +174,11 @@ def _lost(outcome: dict[str, Any]) -> bool:
     return outcome["stop_reason"] in _CAUSES or failure.get("blame") == "backend"
 
 
-def soak(place: Place, options: argparse.Namespace) -> dict[str, Any]:
+def soak(kind: SoakKind, options: argparse.Namespace) -> dict[str, Any]:
     """Run one run on one kind of sandbox and return its figures."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        one = Soak(place, options.rollouts, Path(folder))
-        seconds = one.run_to_end(seed=options.seed, pause=options.pause * place.pace, callers=options.callers)
+        one = Soak(kind, options.rollouts, Path(folder))
+        seconds = one.run_to_end(seed=options.seed, pause=options.pause * kind.pace, callers=options.callers)
         found = {
             "rollouts": options.rollouts,
             "seconds": round(seconds, 1),
@@ -203,7 +203,7 @@ def holds(found: dict[str, Any]) -> bool:
 def main() -> int:
     """Test the requested kinds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("places", nargs="*", default=[*PLACES], help=f"some of {', '.join(PLACES)}")
+    parser.add_argument("kinds", nargs="*", default=[*KINDS], help=f"some of {', '.join(KINDS)}")
     parser.add_argument("--rollouts", type=int, default=1000)
     parser.add_argument("--pause", type=float, default=0.4, help="seconds between two kills, on average")
     parser.add_argument("--callers", type=int, default=8, help="how often the caller may be killed")
@@ -211,18 +211,18 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the result in soak.json and docs/benchmarks.md")
     options = parser.parse_args()
     build_if_absent()
-    found: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "places": {}}
-    for name in options.places:
+    found: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "kinds": {}}
+    for name in options.kinds:
         print(f"{name} …", file=sys.stderr, flush=True)
-        found["places"][name] = soak(PLACES[name], options)
+        found["kinds"][name] = soak(KINDS[name], options)
     print(json.dumps(found, indent=2))
     if options.write:
-        # Other places keep their last result.
-        earlier = json.loads(RESULTS.read_text(encoding="utf-8"))["places"] if RESULTS.exists() else {}
-        found["places"] = {name: row for name in PLACES if (row := {**earlier, **found["places"]}.get(name))}
+        # Other kinds keep their last result.
+        earlier = json.loads(RESULTS.read_text(encoding="utf-8"))["kinds"] if RESULTS.exists() else {}
+        found["kinds"] = {name: row for name in KINDS if (row := {**earlier, **found["kinds"]}.get(name))}
         RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         subprocess.run([sys.executable, "-m", "benchmarks.sandboxes.page_tables"], check=True)
-    return 0 if all(place["holds"] for place in found["places"].values()) else 1
+    return 0 if all(row["holds"] for row in found["kinds"].values()) else 1
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def kill(victim: Victim) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class SoakKind:
     """A kind of sandbox: how to open it, what can be killed in it, and its possible leftovers."""
 
     backend: str
@@ -102,10 +102,10 @@ class Place:
         roots.mkdir(exist_ok=True)
         roots.chmod(0o755)
         folder.chmod(0o755)
-        place: dict[str, Any] = {"root_dir": str(roots)}
+        own: dict[str, Any] = {"root_dir": str(roots)}
         if self.backend == "docker":
-            place = {"labels": {_LABEL: folder.name}}
-        return {**self.backend_options, **place}
+            own = {"labels": {_LABEL: folder.name}}
+        return {**self.backend_options, **own}
 
     def left(self, folder: Path) -> dict[str, int]:
         """Count the current resources of this soak's sandboxes."""
@@ -115,16 +115,16 @@ class Place:
 
 
 _DOCKER_OPTIONS = {"image": IMAGE, "pull": "never"}
-PLACES: Mapping[str, Place] = {
-    "none": Place("local", "none", 16, {"agent": _outermost}, {}),
-    "bwrap": Place(
+KINDS: Mapping[str, SoakKind] = {
+    "none": SoakKind("local", "none", 16, {"agent": _outermost}, {}),
+    "bwrap": SoakKind(
         "local", "bwrap", 16, {"agent": _next, "launcher": _outermost}, {}
     ),
-    "docker": Place(
+    "docker": SoakKind(
         "docker", "container", 12,
         {"agent": _container_agents, "container": _containers}, _DOCKER_OPTIONS,
     ),
-    "docker pool": Place(
+    "docker pool": SoakKind(
         "docker", "container+slot", 16,
         {"agent": _container_agents, "container": _containers}, _DOCKER_OPTIONS, pace=8.0,
     ),

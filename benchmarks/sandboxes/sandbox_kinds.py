@@ -18,7 +18,7 @@ from hermes_sandbox.backends import AgentBackend
 
 
 @dataclass(frozen=True)
-class Place:
+class SandboxKind:
     """A backend, its isolation level and its options."""
 
     backend: str
@@ -31,23 +31,23 @@ def _docker(**options: Any) -> dict[str, Any]:
     return {"image": IMAGE, **options}
 
 
-PLACES: dict[str, Place] = {
-    "local": Place("local", "bwrap"),
-    "local none": Place("local", "none"),
-    "docker": Place("docker", "container", _docker()),
-    "docker pool": Place("docker", "container+slot", _docker(slots_per_container=64)),
+KINDS: dict[str, SandboxKind] = {
+    "local": SandboxKind("local", "bwrap"),
+    "local none": SandboxKind("local", "none"),
+    "docker": SandboxKind("docker", "container", _docker()),
+    "docker pool": SandboxKind("docker", "container+slot", _docker(slots_per_container=64)),
 }
-_CROWD = Place("docker", "container+slot", _docker(slots_per_container=1024))
+_CROWD = SandboxKind("docker", "container+slot", _docker(slots_per_container=1024))
 
 
 @contextmanager
 def ssh_server() -> Iterator[None]:
-    """Run an sshd on a loopback port, as the tests of the SSH backend do; while it runs, `ssh` is a place."""
+    """Run an sshd on a loopback port, as the tests of the SSH backend do; while it runs, `ssh` is one of `KINDS`."""
     sys.path.append(str(Path(__file__).parents[2] / "plugins/hermes-backend-ssh/tests/support"))
     module = importlib.import_module("sshd_server")
     with tempfile.TemporaryDirectory() as folder:
         server = module.SshServer(Path(folder, "sshd")).start()
-        PLACES["ssh"] = Place("ssh", "none", {**server.options, "root_dir": folder})
+        KINDS["ssh"] = SandboxKind("ssh", "none", {**server.options, "root_dir": folder})
         try:
             yield
         finally:
@@ -56,7 +56,7 @@ def ssh_server() -> Iterator[None]:
 
 @contextmanager
 def apptainer_image() -> Iterator[None]:
-    """Make the small image of the Singularity backend's tests; while this lasts, `singularity` is a place.
+    """Make the small image of the Singularity backend's tests; while this lasts, `singularity` is one of `KINDS`.
 
     Raises:
         RuntimeError: There is no Apptainer.
@@ -67,12 +67,12 @@ def apptainer_image() -> Iterator[None]:
     if program is None:
         raise RuntimeError("neither apptainer nor singularity is on PATH or in HERMES_TEST_APPTAINER")
     options = {"program": program, "image": str(images.sandbox())}
-    PLACES["singularity"] = Place("singularity", "container", options)
+    KINDS["singularity"] = SandboxKind("singularity", "container", options)
     yield
 
 
 @dataclass
-class Opened:
+class OpenSandboxes:
     """Open sandboxes of one kind."""
 
     backend: TerminalBackend
@@ -90,17 +90,17 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(name: str, session: str, *, count: int) -> AsyncIterator[Opened]:
+async def open_sandboxes(name: str, session: str, *, count: int) -> AsyncIterator[OpenSandboxes]:
     """Open sandboxes of one kind with a separate backend; raises the backend's errors."""
-    place = _CROWD if name == "docker crowd" else PLACES[name]
+    kind = _CROWD if name == "docker crowd" else KINDS[name]
     async with AsyncExitStack() as stack:
         leases = stack.enter_context(tempfile.TemporaryDirectory())
-        backend: Any = load_plugins().create("backend", place.backend, place.options)
+        backend: Any = load_plugins().create("backend", kind.backend, kind.options)
         stack.push_async_callback(backend.aclose)
         if isinstance(backend, AgentBackend):
             backend.lease_dir = Path(leases)
-        fields: dict[str, Any] = {"isolation": place.isolation, "session": session}
-        found = Opened(backend, SandboxSpec(**fields))
+        fields: dict[str, Any] = {"isolation": kind.isolation, "session": session}
+        found = OpenSandboxes(backend, SandboxSpec(**fields))
         await backend.check(found.spec)
         for _ in range(count):
             await found.open_another()
