@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workspace import packages
+from source_imports import parse
+from workspace import ROOT, Package, packages
 
-ALLOWED = Path(__file__).parents[1] / "participles.toml"
 _IRREGULAR = (
     "begun bought broken brought built caught chosen done drawn driven fallen fed felt forgotten found "
     "frozen given gone gotten grown heard held hidden kept known laid led left lent lost made met "
@@ -32,13 +30,13 @@ def is_bare_participle(name: str) -> bool:
     return (regular or first in IRREGULAR) and (not rest or rest[0] in PARTICLES)
 
 
-def functions(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of functions; of properties, which are adjectives where they are read, none."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def participles(path: Path) -> Iterator[str]:
+    """Yield the functions of a file that are named so; no properties, which are adjectives where they are read."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_bare_participle(node.name):
             decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
             if not decorators & {"property", "cached_property", "setter"}:
-                yield node.name
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
 
 
 @pytest.mark.parametrize("name", ["_shown", "ended", "made_up", "_known_to_the_driver", "held_from", "refused"])
@@ -53,14 +51,7 @@ def test_a_verb_a_noun_and_a_noun_with_a_participle_are_none(name):
     assert not is_bare_participle(name)
 
 
-def test_functions_named_by_a_bare_participle_become_fewer():
-    found: Counter[str] = Counter()
-    for package in packages():
-        for path in sorted((package.folder / "src").rglob("*.py")):
-            names = functions(ast.parse(path.read_text(encoding="utf-8")))
-            found[package.name] += sum(map(is_bare_participle, names))
-    allowed = tomllib.loads(ALLOWED.read_text(encoding="utf-8"))["functions"]
-    more = {name: count for name, count in found.items() if count > allowed.get(name, 0)}
-    assert not more, f"name these by what they do (`check`) or give (`reasons`), not `checked`: {more}"
-    fewer = {name: found[name] for name, count in allowed.items() if count > found[name]}
-    assert not fewer, f"well done; write the new numbers into {ALLOWED.name}: {fewer}"
+@pytest.mark.parametrize("package", packages(), ids=lambda package: package.name)
+def test_no_function_is_named_by_a_bare_participle(package: Package):
+    found = [name for path in sorted((package.folder / "src").rglob("*.py")) for name in participles(path)]
+    assert found == [], "name these by what they do (`check`) or give (`reasons`), not `checked`"

@@ -350,7 +350,7 @@ class Depends(Looks):
             raise RuntimeError("no idea")
         return self._options.reads
 
-    def protected(self):
+    def protected_paths(self):
         return self._options.guards
 
 

@@ -73,6 +73,10 @@ class ToolContext(Protocol):
         """
         ...
 
+    def service(self, name: str) -> Any:
+        """Return the rollout's view of a `RuntimeService`; only on the runtime's event loop, like `processes`."""
+        ...
+
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
         """Run a command in the rollout's session: `exit_code`, `output`, and `error` when there is one."""
         ...

@@ -31,8 +31,8 @@ class Verifier(Protocol):
 
     Three further methods may be there, each of them called on an object of its own before the model's part begins:
     `inputs() -> Iterable[Path]` names files and directories of this machine that judging reads: when one has changed
-    by the time of judging there is no reward. `protected() -> Iterable[str]` names paths in the sandbox that judging
-    depends on and the model could write: a rollout that changed one scores the lowest score. `verifiers() ->
+    by the time of judging there is no reward. `protected_paths() -> Iterable[str]` names paths in the sandbox that
+    judging depends on and the model could write: a rollout that changed one scores the lowest score. `verifiers() ->
     Iterable[Ref]` names the verifiers it calls itself, whose inputs then count as its own.
     """
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hermes_atropos.agent.agent import AtroposAgent
     from hermes_atropos.agent.config import OWNERS, AgentEnvConfig
     from hermes_atropos.agent.env import AgentEnv
-    from hermes_atropos.author_code.bridge import bridged
+    from hermes_atropos.author_code.bridge import bridge_coroutine
     from hermes_atropos.author_code.legacy_loop import HermesAgentLoop, ToolContext
     from hermes_atropos.base_env import HermesAgentBaseEnv
     from hermes_atropos.compat import (
@@ -31,7 +31,7 @@ __all__ = [
     "OWNERS", "APIServerConfig", "AgentEnv", "AgentEnvConfig", "AgentResult", "AtroposAgent", "BaseEnvConfig",
     "EvalHandlingEnum", "HermesAgentBaseEnv", "HermesAgentEnvConfig", "HermesAgentLoop", "ScoredDataGroup",
     "ScoredDataItem", "ServerBaseline", "Tool", "ToolCall", "ToolContext", "ToolError", "ToolRegistry",
-    "ToolResult", "ToolSchema", "bridged", "build_tool_registry",
+    "ToolResult", "ToolSchema", "bridge_coroutine", "build_tool_registry",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -41,7 +41,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             ".agent.agent": "AtroposAgent",
             ".agent.config": "AgentEnvConfig OWNERS",
             ".agent.env": "AgentEnv",
-            ".author_code.bridge": "bridged",
+            ".author_code.bridge": "bridge_coroutine",
             ".author_code.legacy_loop": "HermesAgentLoop ToolContext",
             ".base_env": "HermesAgentBaseEnv",
             ".compat": ("APIServerConfig BaseEnvConfig EvalHandlingEnum ScoredDataGroup ScoredDataItem ServerBaseline"),

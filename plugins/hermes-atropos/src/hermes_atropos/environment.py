@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from hermes_atropos.author_code.bridge import bridged
+from hermes_atropos.author_code.bridge import bridge_coroutine
 from hermes_atropos.author_code.own_rollouts import OWN_TOOLS, legacy_tools, mark_own
 from hermes_atropos.compat import BaseEnv
 from hermes_atropos.config import HermesAgentEnvConfig
@@ -143,11 +143,11 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
     def collected_group(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
         """Call `collect_trajectories`; an author's override may use a `ToolContext` without await."""
         made: Coroutine[Any, Any, tuple[Any, list[Any]]] = self.collect_trajectories(item)
-        return bridged(made) if self._is_own("collect_trajectories") else made
+        return bridge_coroutine(made) if self._is_own("collect_trajectories") else made
 
     def _collected_rollout(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
         made = self.collect_trajectory(item)
-        return bridged(made) if self._is_own("collect_trajectory") else made
+        return bridge_coroutine(made) if self._is_own("collect_trajectory") else made
 
     @abstractmethod
     def _is_own(self, method: str) -> bool:
@@ -304,6 +304,6 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
                 await self.setup()
                 await self.preflight()
                 self.begin_wandb()
-                return await bridged(self.evaluate())
+                return await bridge_coroutine(self.evaluate())
             finally:
                 await self.aclose()

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from hermes_atropos import bridged
+from hermes_atropos import bridge_coroutine
 from hermes_atropos.author_code.bridged_context import CALLED, reward_of
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout import RolloutContext
@@ -313,7 +313,7 @@ async def test_a_task_from_elsewhere_may_call_where_it_is_bridged():
         return ctx.terminal("a")["output"]
 
     async def compute(item, result, ctx):
-        return await (await elsewhere(bridged(check(ctx))))
+        return await (await elsewhere(bridge_coroutine(check(ctx))))
 
     assert await reward(compute) == "a"
 
@@ -340,7 +340,8 @@ async def test_a_task_from_elsewhere_that_calls_without_await_is_told_what_to_do
         await (await elsewhere(check(ctx)))
         return 1.0
 
-    with pytest.raises(VerifierError, match=r"await ctx\.\w+\(…\), or run the task's work in .*bridged\(coroutine\)"):
+    hint = r"await ctx\.\w+\(…\), or run the task's work in .*bridge_coroutine\(coroutine\)"
+    with pytest.raises(VerifierError, match=hint):
         await reward(compute)
 
 

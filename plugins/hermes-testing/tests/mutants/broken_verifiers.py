@@ -135,5 +135,5 @@ class OtherInputs(Equals):
 
 
 class Protects(Equals):
-    def protected(self):
+    def protected_paths(self):
         return ["tests"]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_tokens.audit.recording_proxy import RecordingProxy
     from hermes_tokens.chat_template.template_check import prove_template
     from hermes_tokens.clients.factory import create_generate_client
+    from hermes_tokens.clients.sampling import SamplingParameterError
     from hermes_tokens.clients.token_model import TokenModel
     from hermes_tokens.exactness import Exchange, check_exactness
     from hermes_tokens.generation import FinishReason, GenerateClient, Generated, GenerateRequest, TokenIds
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppendRule", "ChatTokenizer", "Exchange", "FinishReason", "GenerateClient", "GenerateRequest", "Generated",
-    "RecordingProxy", "TokenIds", "TokenModel", "TrainingGroup", "TrainingItem", "check_exactness",
-    "create_generate_client", "prove_template",
+    "RecordingProxy", "SamplingParameterError", "TokenIds", "TokenModel", "TrainingGroup", "TrainingItem",
+    "check_exactness", "create_generate_client", "prove_template",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -34,6 +35,7 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             ".audit.recording_proxy": "RecordingProxy",
             ".chat_template.template_check": "prove_template",
             ".clients.factory": "create_generate_client",
+            ".clients.sampling": "SamplingParameterError",
             ".clients.token_model": "TokenModel",
             ".exactness": "Exchange check_exactness",
             ".generation": "FinishReason GenerateClient GenerateRequest Generated TokenIds",

@@ -70,7 +70,7 @@ async def test_what_a_rollout_leaves_running_ends_with_it_and_is_told(observed_r
         outcome = await run_rollout(spec_for(observed_registry, tools=("terminal",)), runtime, model)
         started = json.loads(next(one["content"] for one in outcome.messages if one["role"] == "tool"))
         assert await gone(started["pid"])
-        assert not runtime.processes.has_active_processes("r1")
+        assert not runtime.service("processes").has_active_processes("r1")
     assert [event.moment for event in seen] == ["started", "ended"]
     assert seen[-1].reason in {"killed", "lost"}
 
@@ -81,7 +81,7 @@ async def test_a_context_s_processes_carry_its_session_key(observed_registry):
         context.session_key = "chat-7"
         answer = await context.call_tool("terminal", {"command": "read line", "background": True})
         session_id = json.loads(answer)["session_id"]
-        assert runtime.processes.has_active_for_session("chat-7")
+        assert runtime.service("processes").has_active_for_session("chat-7")
         assert (await context.processes.kill(context.processes.find(session_id)))["status"] == "killed"
-        assert not runtime.processes.has_active_for_session("chat-7")
+        assert not runtime.service("processes").has_active_for_session("chat-7")
         await context.cleanup()

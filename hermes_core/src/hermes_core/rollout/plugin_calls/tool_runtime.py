@@ -80,11 +80,6 @@ class ToolRuntime:
             self._services[name] = self.registry.load("service", name)(self)
         return self._services[name]
 
-    @property
-    def processes(self) -> Any:
-        """The service for background processes, such as the `ProcessRegistry` of hermes-tools."""
-        return self.service("processes")
-
     async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
         """Let every service release a rollout, or one of its sandboxes; if one fails, the others still do."""
         async with AsyncExitStack() as stack:

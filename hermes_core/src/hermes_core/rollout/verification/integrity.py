@@ -49,7 +49,7 @@ class Seal:
         try:
             for _, verifier, _ in all_verifiers(runtime, task.verifier):
                 sources += [Path(path) for path in _answers(verifier, "inputs")]
-                places += [str(path) for path in _answers(verifier, "protected")]
+                places += [str(path) for path in _answers(verifier, "protected_paths")]
         except Exception as error:  # noqa: BLE001 - the plugin boundary: whatever it raises, there will be no reward
             return cls(problem=error)
         seal = cls(_sources=tuple(sources), _places=tuple(dict.fromkeys(places)))

@@ -29,7 +29,7 @@ except ImportError as error:
 T = TypeVar("T")
 
 
-def bridged(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+def bridge_coroutine(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """Wrap a coroutine so that a `ToolContext`'s methods may be called in it without `await`.
 
     An environment's `compute_reward` and the tasks it starts run this way. A task started elsewhere (a callback, an
@@ -39,7 +39,7 @@ def bridged(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
 
 
 def can_wait() -> bool:
-    """Return whether the caller runs inside `bridged`, in the same task, so that `wait` works."""
+    """Return whether the caller runs inside `bridge_coroutine`, in the same task, so that `wait` works."""
     runner = getcurrent()
     return isinstance(runner, _Runner) and runner.task is asyncio.current_task()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn
 
 from hermes_atropos.author_code.author_context import AuthorContext
-from hermes_atropos.author_code.bridge import bridged, can_wait, wait
+from hermes_atropos.author_code.bridge import bridge_coroutine, can_wait, wait
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout import SyncToolContext
 
@@ -35,7 +35,7 @@ async def reward_of(compute: Callable[..., Any], item: Any, result: Any, context
     """
     handle = BridgedContext(context)
     try:
-        value = await bridged(compute(item, result, handle))
+        value = await bridge_coroutine(compute(item, result, handle))
         handle.require_awaited()
         return value
     finally:
@@ -116,7 +116,7 @@ class Deferred(Coroutine[Any, Any, Any]):
         self.close()
         if self._name in CALLED:
             where = "in a task that compute_reward did not start itself, a call must be awaited"
-            hint = f"await ctx.{self._name}(…), or run the task's work in hermes_atropos.bridged(coroutine)"
+            hint = f"await ctx.{self._name}(…), or run the task's work in hermes_atropos.bridge_coroutine(coroutine)"
         else:
             where, hint = "this method must be awaited", f"await ctx.{self._name}(…)"
         raise VerifierError(f"ctx.{self._name}() {problem}; {where}", hint=hint)

@@ -90,16 +90,17 @@ def protocol_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> str | N
 
 def check_sampling_of(protocol: str, sampling: Mapping[str, Any]) -> None:
     """Raise a `ConfigError` for a parameter that the protocol does not support; it lists the supported ones."""
+    from hermes_tokens import SamplingParameterError
+
     try:
         # A client checks the common fields when it is created.
         new_client(protocol, "http://127.0.0.1", extra_body=sampling)
     except ConfigError as error:
-        source = "max_reasoning_tokens" if _BUDGET in error.message else "extra_body or sampling"
-        forms = [form for name, form in _CONSTRAINTS.get(protocol, {}).items() if f"got {name!r}" in error.message]
-        hint = "; ".join(
-            [*(f"write {form}" for form in forms), f"{error.hint}; servers of type openai get every field"]
-        )
-        raise ConfigError(f"{source}: {error.message}", hint=hint) from error
+        parameter = error.parameter if isinstance(error, SamplingParameterError) else None
+        source = "max_reasoning_tokens" if parameter == _BUDGET else "extra_body or sampling"
+        form = _CONSTRAINTS.get(protocol, {}).get(parameter or "")
+        hint = f"{error.hint}; servers of type openai get every field"
+        raise ConfigError(f"{source}: {error.message}", hint=f"write {form}; {hint}" if form else hint) from error
 
 
 def new_client(protocol: str, base_url: str, **options: Any) -> GenerateClient:

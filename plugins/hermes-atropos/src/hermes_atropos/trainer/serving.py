@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_atropos.author_code.bridge import bridged
+from hermes_atropos.author_code.bridge import bridge_coroutine
 from hermes_atropos.compat import EvalHandlingEnum
 from hermes_atropos.environment import Environment
 from hermes_atropos.groups.items import run_and_deliver
@@ -183,7 +183,7 @@ class Serving:
         if env.eval_runner is not None and not env.eval_runner.done():
             logger.warning("the last evaluation is still running; this one is skipped")
             return
-        env.eval_runner = asyncio.create_task(bridged(env.evaluate()))
+        env.eval_runner = asyncio.create_task(bridge_coroutine(env.evaluate()))
         env.eval_runner.add_done_callback(_tell_failure)
 
     async def _stop(self, reason: str) -> None:

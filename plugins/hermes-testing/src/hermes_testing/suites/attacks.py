@@ -46,5 +46,5 @@ async def traces(context: Any) -> dict[str, set[str]]:
 
 def dependencies_of(verifier: Any) -> dict[str, list[str]]:
     """Return the inputs that a verifier declares."""
-    methods = {name: getattr(verifier, name, None) for name in ("inputs", "protected", "verifiers")}
+    methods = {name: getattr(verifier, name, None) for name in ("inputs", "protected_paths", "verifiers")}
     return {name: [str(item) for item in method()] if callable(method) else [] for name, method in methods.items()}

@@ -180,13 +180,13 @@ class VerifierSuite(RolloutBase):
         assert (await traces(context))["files"] == before["files"]
 
     async def test_what_it_depends_on_is_named_the_same_each_time(self, registry: Registry) -> None:
-        """Its `inputs`, `protected` and `verifiers` are hashed before and after the rollout."""
+        """Its `inputs`, `protected_paths` and `verifiers` are hashed before and after the rollout."""
         said = [dependencies_of(self.make(registry)) for _ in range(2)]
         assert said[0] == said[1]
 
     def test_it_asks_for_a_sandbox_when_it_names_what_lies_in_one(self, registry: Registry, spec: VerifierSpec) -> None:
         """Artifacts and protected paths without a sandbox would protect nothing."""
-        inside = [*spec.artifacts, *dependencies_of(self.make(registry))["protected"]]
+        inside = [*spec.artifacts, *dependencies_of(self.make(registry))["protected_paths"]]
         assert spec.needs_sandbox or not inside
 
     async def score(self, runtime: Runtime, context: RolloutContext, result: AgentResult) -> Score:

@@ -14,6 +14,14 @@ _SET_BY_THE_CLIENT: Final = frozenset(
 )
 
 
+class SamplingParameterError(ConfigError):
+    """A sampling parameter cannot be sent; `parameter` is its name."""
+
+    def __init__(self, message: str, *, parameter: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.parameter = parameter
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingNames:
     """The names that one protocol supports: sampling parameters, and fields beside them.
@@ -26,7 +34,7 @@ class SamplingNames:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def translate(self, sampling: Mapping[str, Any], *, max_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return parameters and fields as sent; raise `ConfigError` for an unsupported name.
+        """Return parameters and fields as sent; raise `SamplingParameterError` for an unsupported name.
 
         `max_tokens` applies if the sampling has none, because each server has its own default.
         """
@@ -41,15 +49,17 @@ class SamplingNames:
                 raise self._refusal(name)
         return parameters, fields
 
-    def _refusal(self, name: str) -> ConfigError:
+    def _refusal(self, name: str) -> SamplingParameterError:
         if name in _SET_BY_THE_CLIENT:
-            return ConfigError(
+            return SamplingParameterError(
                 f"expected sampling parameters, got {name}, which the client sets itself",
+                parameter=name,
                 hint=f"remove {name} from the sampling parameters",
             )
         known = sorted({*self.parameters, *self.fields})
-        return ConfigError(
+        return SamplingParameterError(
             f"expected a sampling parameter that the protocol {self.protocol} supports, got {name!r}",
+            parameter=name,
             hint=did_you_mean(name, known, also=f"it supports {', '.join(known)}"),
         )
 

@@ -56,7 +56,7 @@ class ExitCodeVerifier:
         self._timeout = options.timeout
         self._checks = options.checks or [Check(command=options.command or "", expected=options.expected)]
 
-    def protected(self) -> list[str]:
+    def protected_paths(self) -> list[str]:
         """Name the paths that the model must not change."""
         return self._protected
 

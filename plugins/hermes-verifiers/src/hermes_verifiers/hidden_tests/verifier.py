@@ -114,7 +114,7 @@ class HiddenTestsVerifier:
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def protected(self) -> list[str]:
+    def protected_paths(self) -> list[str]:
         """Name the paths that the model must not change."""
         return self._options.protected
 

@@ -60,7 +60,7 @@ class ParserBase(ComponentSuite):
         """Write a message without calls; by default the text itself."""
         return content
 
-    def malformed(self) -> str:
+    def malformed_call(self) -> str:
         """Write one unreadable call of `get_weather`; by default it is cut off in its argument."""
         text = self.wire([("get_weather", {"city": "MARKER"})])
         broken = text.replace('"MARKER"', "MARKER") if "json_arguments" not in self.lacks else text
@@ -112,5 +112,5 @@ class ParserBase(ComponentSuite):
         thought = [] if "reasoning" in self.lacks else [f"{opening}hm {self.wire([SEARCH])}{closing}\n\n{whole}"]
         cut = whole[: len(whole) * 2 // 3]
         repairable = self.wire([WEATHER]).replace('"Paris"', "'Paris'")
-        spoilt = [cut, self.malformed(), repairable]
+        spoilt = [cut, self.malformed_call(), repairable]
         return ["", "plain text", whole, f"{whole}\nafter", f"{self.mark()} {whole}", *spoilt, *thought]

@@ -116,7 +116,7 @@ class Damage(ParserBase):
 
     def test_a_call_that_cannot_be_read_is_an_attempt_with_a_reason(self, parser: ToolCallParser) -> None:
         """It is not a call, not an exception, and not ignored."""
-        text = self.malformed()
+        text = self.malformed_call()
         result = self.read(parser, text)
         assert result.calls == ()
         assert {*statuses(result)} & _BROKEN

@@ -36,7 +36,7 @@ class Streams(ParserBase):
         """Including ids, whatever was parsed in between and by which object."""
         for text in self.samples():
             first = self.read(parser, text)
-            self.read(parser, self.malformed(), mode="lenient")
+            self.read(parser, self.malformed_call(), mode="lenient")
             assert self.read(parser, text) == first
             assert self.read(self.make(registry), text) == first
 
@@ -51,7 +51,7 @@ class Streams(ParserBase):
 
     def test_a_stream_is_a_parse_wherever_it_is_cut_in_two(self, parser: ToolCallParser) -> None:
         """Between any two characters."""
-        for text in (self.message("Some text."), self.malformed()):
+        for text in (self.message("Some text."), self.malformed_call()):
             whole = self.read(parser, text)
             for at in range(len(text)):
                 assert stream_result(parser, [text[:at], text[at:]], self.tools()) == whole
@@ -85,14 +85,14 @@ class Streams(ParserBase):
 
     def test_a_stream_s_events_tell_the_whole_text(self, parser: ToolCallParser) -> None:
         """The calls in order, the content verbatim, and the same for any cuts."""
-        for text in (self.message("Some text."), self.message("Some text.") + "\nafter", self.malformed()):
+        for text in (self.message("Some text."), self.message("Some text.") + "\nafter", self.malformed_call()):
             result = self.read(parser, text)
             for pieces in ([text], list(text), [text[:20], text[20:]]):
                 assert stream_contents(parser, pieces, self.tools()) == (result.content or "", list(result.calls))
 
     def test_a_stream_s_events_tell_every_attempt(self, parser: ToolCallParser) -> None:
         """Including those that are not calls, in their place, with the text as written."""
-        for text in (self.message("Some text."), self.malformed(), self.malformed() + self.wire([WEATHER])):
+        for text in (self.message("Some text."), self.malformed_call(), self.malformed_call() + self.wire([WEATHER])):
             result = self.read(parser, text)
             attempts = [one for one in result.attempts if one.status is not AttemptStatus.IN_REASONING]
             places = [segment.call for segment in result.segments if segment.kind == "call"]

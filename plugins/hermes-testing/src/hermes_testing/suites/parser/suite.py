@@ -15,7 +15,7 @@ from hermes_testing.suites.parser.values import Values
 class ParserSuite(Calls, Values, Damage, Blocks, Streams, Render, Fuzz, Growth):
     """Behaviour of a tool-call parser.
 
-    Set `plugin`, `component` and `block_marks`, and implement `wire`; `answer`, `malformed`, `mark` and
+    Set `plugin`, `component` and `block_marks`, and implement `wire`; `answer`, `malformed_call`, `mark` and
     `reasoning_tags` have defaults.
     Capabilities that may be named in `lacks`:
 
