@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -19,6 +21,7 @@ import hermes_testing
 from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelReply
+from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import KINDS, PluginSettings, load_plugins, load_tasks
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
@@ -37,7 +40,8 @@ PACKAGED = ("command", "sink", "task_source", "toolset", "toolset_distribution")
 """Pages whose file is a package for its suite, as they say."""
 BASICS = (
     "test_it_loads or every_target or declarations_are_data or solved_task or answers_with_text or failures_are "
-    "or reply_is_a_turn or contract_s_method or entry_point_resolves or provenance_says_what or streams_are_kept"
+    "or reply_is_a_turn or contract_s_method or entry_point_resolves or provenance_says_what or streams_are_kept "
+    "or held_until_it_is_given_up or amended_handle"
 )
 """Some tests of each suite, by words of their names; the deep tier runs all of them."""
 
@@ -66,10 +70,10 @@ def state(tmp_path, monkeypatch):
 def example(tmp_path):
     """Write the example of a page and load it by its path, beside all that is installed."""
 
-    def load(name):
+    def load(name, **settings):
         path = tmp_path / f"{module_of(name)}.py"
         path.write_text(files(name)[path.name])
-        return load_plugins(PluginSettings(extra=(str(path),)), environ={})
+        return load_plugins(PluginSettings(extra=(str(path),), **settings), environ={})
 
     return load
 
@@ -110,7 +114,7 @@ def test_the_table_of_kinds_names_the_suite_and_the_page_of_each():
         [kind], [suite] = words(cells[0]), words(cells[4])
         assert getattr(getattr(hermes_testing, suite), "kind", kind) == kind
         name = re.search(r"\((\w+)\.md\)", cells[5])
-        assert PAGES[name[1]] == kind if name else kind == "lease_store"
+        assert PAGES[name[1]] == kind
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -238,6 +242,24 @@ async def test_the_service_keeps_what_the_calls_of_one_rollout_share(example, ra
     lines = await ran(example("service"), *({**task, "id": key, "verifier": verifier} for key in "ab"))
     answers = [[m["content"] for m in line["messages"] if m["role"] == "tool"] for line in lines]
     assert answers == [["red", "red\nblue"]] * 2
+
+
+async def test_the_lease_store_holds_the_lease_of_a_sandbox_for_as_long_as_it_is_there(example, tmp_path):
+    registry = example("lease_store", prefer={"lease_store:files": "sqlite_leases"})
+    store, backend = registry.create("lease_store", "files"), registry.create("backend", "local")
+    backend.lease_with(store)
+    async with await backend.open(SandboxSpec()) as sandbox:
+        assert sandboxes_in_database(tmp_path / "state") == [sandbox.id]
+        assert (await store.collect(registry)).removed == []
+    assert (sandboxes_in_database(tmp_path / "state"), store.count) == ([], 0)
+    await backend.aclose()
+
+
+def sandboxes_in_database(state):
+    """Return the sandboxes in the example's database, which is the only place of leases."""
+    assert [path.name for path in state.rglob("*.json")] == []
+    with contextlib.closing(sqlite3.connect(state / "hermes-core" / "leases.db")) as database:
+        return [row[0] for row in database.execute("SELECT id FROM leases")]
 
 
 def test_the_command_prints_what_it_was_asked(tasks, tmp_path, capsys):
