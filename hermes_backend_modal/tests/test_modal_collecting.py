@@ -25,7 +25,7 @@ async def _die(standin: StandIn, leases: Path, isolation: str, phase: str) -> in
     return await run_dying_caller("modal", options, leases, isolation, phase, part="service", steps=steps)
 
 
-def _left_by(standin: StandIn, pid: int) -> list[str]:
+def _sandboxes_of(standin: StandIn, pid: int) -> list[str]:
     return [
         sandbox["id"] for sandbox in standin.running() if sandbox["tags"].get("hermes_owner", "").startswith(f"{pid}.")
     ]
@@ -46,7 +46,7 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(
     )
     assert (done.failed, done.problems) == ({}, [])
     assert done.removed != []
-    assert _left_by(standin, pid) == []
+    assert _sandboxes_of(standin, pid) == []
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
@@ -56,9 +56,9 @@ async def test_sweeping_finds_sandboxes_without_leases_by_tags_and_keeps_those_o
     pids = [await _die(standin, tmp_path / "lost", "gvisor", "in use") for _ in range(3)]
     async with await backend.open(_spec()) as sandbox:
         found = await backend.sweep(remove=False)
-        assert all(_left_by(standin, pid) for pid in pids)
+        assert all(_sandboxes_of(standin, pid) for pid in pids)
         assert sorted(found) == sorted(await backend.sweep())
-        assert sum(len(_left_by(standin, pid)) for pid in pids) == 0
+        assert sum(len(_sandboxes_of(standin, pid)) for pid in pids) == 0
         assert len(found) >= 3
         assert sandbox.id not in found
         assert (await sandbox.exec("echo alive")).output == "alive\n"
@@ -87,7 +87,7 @@ def _spec(**fields: str):
     return SandboxSpec(**{"isolation": "gvisor", "network": "none", **fields})
 
 
-async def _left_with_its_lease(standin: StandIn, leases: Path, isolation: str) -> dict[str, str]:
+async def _leave_with_its_lease(standin: StandIn, leases: Path, isolation: str) -> dict[str, str]:
     """Leave a sandbox and its leases behind, and return what a handle says of where it is."""
     await _die(standin, leases, isolation, "in use")
     book = LeaseBook(leases)
@@ -119,7 +119,7 @@ async def _collect(leases: Path) -> Collected:
 async def test_a_lease_stays_where_the_present_token_does_not_see_the_sandbox(
     standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, token: str | None, found: str
 ) -> None:
-    handle = await _left_with_its_lease(standin, tmp_path, isolation)
+    handle = await _leave_with_its_lease(standin, tmp_path, isolation)
     assert handle["workspace"] == "one"
     _use(standin, monkeypatch, token)
     leases = [lease.sandbox_id for lease in LeaseBook(tmp_path).read()[0]]
@@ -140,7 +140,7 @@ async def test_a_lease_stays_where_the_present_token_does_not_see_the_sandbox(
 async def test_a_lease_of_before_workspaces_were_noted_is_collected_as_it_was(
     standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _left_with_its_lease(standin, tmp_path, "gvisor")
+    await _leave_with_its_lease(standin, tmp_path, "gvisor")
     book = LeaseBook(tmp_path)
     (lease,) = book.read()[0]
     old = {name: value for name, value in lease.handle.items() if name not in {"workspace", "app", "token_id"}}

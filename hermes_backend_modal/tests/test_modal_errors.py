@@ -227,10 +227,10 @@ async def test_a_quota_that_is_reached_keeps_waiting_rollouts_for_those_that_hav
     asked = standin.ask()["calls"]["SandboxCreateV2"]
     opening = asyncio.create_task(made.open(POOLED))
 
-    async def refused() -> bool:
+    async def was_refused() -> bool:
         return standin.ask()["calls"]["SandboxCreateV2"] > asked
 
-    assert await eventually(refused, seconds=60)
+    assert await eventually(was_refused, seconds=60)
     assert (await running.exec("echo on")).output == "on\n"
     assert not opening.done()
     await running.aclose()

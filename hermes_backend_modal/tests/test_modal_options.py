@@ -193,7 +193,7 @@ async def test_a_sandbox_that_cannot_be_ended_does_not_prevent_ending_the_others
     backend = ModalBackend(_options())
     ended = []
 
-    async def tagged(_):
+    async def names_of_sandboxes(_):
         for name in ("stuck", "other"):
             yield name
 
@@ -205,7 +205,7 @@ async def test_a_sandbox_that_cannot_be_ended_does_not_prevent_ending_the_others
         if sandbox == "stuck":
             raise BackendError("no")
 
-    for name, work in (("find_tagged", tagged), ("tags_of", tags_of), ("end", end)):
+    for name, work in (("find_tagged", names_of_sandboxes), ("tags_of", tags_of), ("end", end)):
         monkeypatch.setattr(backend.service, name, work)
     monkeypatch.setattr("hermes_backend_modal.backend.is_abandoned", lambda _: True)
     with pytest.raises(BackendError, match="no"):

@@ -25,14 +25,14 @@ def _backend(standin: Any, tmp_path: Path, **options: Any) -> ModalBackend:
     return made
 
 
-def _shared(standin: Any, backend: ModalBackend) -> list[dict[str, Any]]:
+def _pool_sandboxes(standin: Any, backend: ModalBackend) -> list[dict[str, Any]]:
     return standin.running(hermes_pool=backend.handle(SPEC, "x")["pool"])
 
 
 async def test_slots_share_a_sandbox_and_have_users_of_their_own(standin, tmp_path):
     backend = _backend(standin, tmp_path)
     async with await backend.open(SPEC) as one, await backend.open(SPEC) as other:
-        assert len(_shared(standin, backend)) == 1
+        assert len(_pool_sandboxes(standin, backend)) == 1
         found = {(await sandbox.exec("id -u; stat -c '%a %u' .; umask")).output for sandbox in (one, other)}
         assert found == {"20001\n700 20001\n0077\n", "20002\n700 20002\n0077\n"}
         await one.write_file("secret", b"mine", mode=0o666)
@@ -42,7 +42,7 @@ async def test_slots_share_a_sandbox_and_have_users_of_their_own(standin, tmp_pa
         for attempt in attempts:
             assert (await other.exec(f"{attempt} </dev/null 2>/dev/null")).exit_code != 0, attempt
     await backend.aclose()
-    assert _shared(standin, backend) == []
+    assert _pool_sandboxes(standin, backend) == []
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
@@ -53,7 +53,7 @@ async def test_the_next_slot_finds_nothing_of_the_one_before(standin, tmp_path):
     async with await backend.open(SPEC) as one:
         assert (await one.exec(leave)).exit_code == 0
     async with await backend.open(SPEC) as other:
-        assert len(_shared(standin, backend)) == 1
+        assert len(_pool_sandboxes(standin, backend)) == 1
         assert (await other.exec(look)).output == ""
     await backend.aclose()
 
@@ -65,7 +65,7 @@ async def test_trajectories_more_than_slots_all_finish_within_the_bounds(standin
     async def one(number: int) -> str:
         nonlocal most
         async with await backend.open(SPEC) as sandbox:
-            most = max(most, len(_shared(standin, backend)))
+            most = max(most, len(_pool_sandboxes(standin, backend)))
             return (await sandbox.exec(f"echo {number}")).output
 
     assert await asyncio.gather(*map(one, range(10))) == [f"{number}\n" for number in range(10)]
@@ -88,7 +88,7 @@ async def test_a_pool_that_is_full_says_so_in_time(standin, tmp_path):
 async def test_a_sandbox_that_ends_takes_its_slots_and_the_next_gets_another(standin, tmp_path):
     backend = _backend(standin, tmp_path)
     first, second = [await backend.open(SPEC) for _ in range(2)]
-    (found,) = _shared(standin, backend)
+    (found,) = _pool_sandboxes(standin, backend)
     call = asyncio.create_task(first.exec("sleep 600"))
     await second.exec("true")
     standin.ask("end", sandbox=found["id"], status=3)
@@ -98,14 +98,14 @@ async def test_a_sandbox_that_ends_takes_its_slots_and_the_next_gets_another(sta
         assert (await third.exec("echo fresh")).output == "fresh\n"
     await asyncio.gather(first.aclose(), second.aclose())
     await backend.aclose()
-    assert _shared(standin, backend) == []
+    assert _pool_sandboxes(standin, backend) == []
 
 
 async def test_a_sandbox_in_the_second_half_of_its_lifetime_accepts_no_new_rollout(standin, tmp_path):
     backend = _backend(standin, tmp_path)
     backend.admitting = 0.0
     first, second = [await backend.open(SPEC) for _ in range(2)]
-    assert len(_shared(standin, backend)) == 2
+    assert len(_pool_sandboxes(standin, backend)) == 2
     for sandbox in (first, second):
         assert (await sandbox.exec("echo here")).output == "here\n"
         await sandbox.aclose()

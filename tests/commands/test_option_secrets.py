@@ -45,13 +45,13 @@ def options_of(kind, name):
     return model, options
 
 
-def revealed(value):
+def reveal(value):
     """Return a value with its secrets in plain, to see that they are there."""
     if isinstance(value, SecretStr | SecretBytes):
         return value.get_secret_value()
     if isinstance(value, dict):
-        return {key: revealed(item) for key, item in value.items()}
-    return [revealed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: reveal(item) for key, item in value.items()}
+    return [reveal(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
@@ -63,7 +63,7 @@ def test_a_lease_or_a_record_of_options_holds_no_secret_of_them(kind, name):
     assert MARK not in json.dumps(redact(mark_secrets(REGISTRY, kind, name, options)))
     assert MARK not in json.dumps(redact(mark_secrets(None, kind, name, options)))
     if options:
-        assert MARK in json.dumps(revealed(made.model_dump()), default=str)
+        assert MARK in json.dumps(reveal(made.model_dump()), default=str)
     # What collects what was left must be able to take them as they are.
     if name != "pool":
         model.model_validate({key: value for key, value in kept.items() if key != "token_id"})

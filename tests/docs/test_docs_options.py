@@ -35,12 +35,12 @@ def model_of(registry, name):
     return registry.load("backend", name).Options
 
 
-def shown(name):
+def options_of_page(name):
     text = page("engines.md" if name == "engines" else f"backends/{name}.md")
     return [(words(cells[0]), cells[1]) for cells in rows(text, "option")]
 
 
-def written(default):
+def default_as_written(default):
     """How a table writes a default; None where words say it better."""
     if isinstance(default, Enum):
         default = default.value
@@ -55,7 +55,7 @@ def written(default):
 
 @pytest.mark.parametrize("name", [*BACKENDS, "engines"])
 def test_every_option_stands_in_the_table_of_its_page_once(registry, name):
-    names = [option for options, _ in shown(name) for option in options]
+    names = [option for options, _ in options_of_page(name) for option in options]
     assert sorted(names) == sorted(model_of(registry, name).model_fields)
 
 
@@ -63,11 +63,11 @@ def test_every_option_stands_in_the_table_of_its_page_once(registry, name):
 def test_the_defaults_in_the_table_are_those_of_the_code(registry, name):
     fields = model_of(registry, name).model_fields
     wrong = []
-    for options, cell in shown(name):
+    for options, cell in options_of_page(name):
         plain = cell.replace("`", "")
         for option in options:
             default = fields[option].default
-            text = None if default is PydanticUndefined else written(default)
+            text = None if default is PydanticUndefined else default_as_written(default)
             # One that depends on the others (1 where neither is given) or on the machine is told in words.
             if text is None or re.search(rf"(?<![\w.-]){re.escape(text)}(?![\w-]|\.\d*[1-9])", plain):
                 continue

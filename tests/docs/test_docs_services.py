@@ -19,7 +19,7 @@ def environment(folder, **more):
     return {**{name: os.environ[name] for name in known if name in os.environ}, "XDG_STATE_HOME": str(folder), **more}
 
 
-def shown(name, url):
+def requests_of_page(name, url):
     """The bodies that a page posts to a route, with the answers that it shows."""
     for block in blocks(page(name), "console"):
         lines = block.replace("\\\n", " ").splitlines()
@@ -29,7 +29,7 @@ def shown(name, url):
 
 
 @contextlib.contextmanager
-def served(folder, *arguments, **variables):
+def serve_page(folder, *arguments, **variables):
     """Run a service as the page does, on a free port; its address."""
     command = [sys.executable, "-m", "hermes_core.cli", *arguments, "--port", "0"]
     with subprocess.Popen(
@@ -71,9 +71,9 @@ def test_the_executor_in_python_prints_what_its_page_says(tmp_path):
 
 
 def test_the_executor_as_a_service_answers_what_its_page_says(tmp_path):
-    exchanges = [*shown("tool-executor.md", "/execute"), *shown("tool-executor.md", "/release")]
+    exchanges = [*requests_of_page("tool-executor.md", "/execute"), *requests_of_page("tool-executor.md", "/release")]
     assert len(exchanges) == 2
-    with served(tmp_path, "tool-executor", "serve", TOOL_EXECUTOR_TOKEN="demo") as url:
+    with serve_page(tmp_path, "tool-executor", "serve", TOOL_EXECUTOR_TOKEN="demo") as url:
         answers = [
             post(url + route, body) for route, (body, _) in zip(("/execute", "/release"), exchanges, strict=True)
         ]
@@ -83,8 +83,8 @@ def test_the_executor_as_a_service_answers_what_its_page_says(tmp_path):
 def test_the_tool_server_answers_what_its_page_says(tmp_path):
     [program] = blocks(page("tool-server.md"), "python")
     (tmp_path / "lab_tools.py").write_text(program)
-    [(body, answer)] = shown("tool-server.md", "/execute")
-    with served(
+    [(body, answer)] = requests_of_page("tool-server.md", "/execute")
+    with serve_page(
         tmp_path, "-p", "./lab_tools.py", "tool-server", "serve", LAB_KEY="abc", TOOL_SERVER_TOKEN="demo"
     ) as url:
         assert post(f"{url}/execute", body) == answer

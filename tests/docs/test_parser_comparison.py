@@ -79,7 +79,7 @@ def test_the_message_that_is_timed_is_code_that_every_family_reads_with_the_tool
             assert asked[family.name]["tools"] == parsers.TOOLS
         monkeypatch.setattr(parsers, "_rounds", record_rounds)
         parsers.speed(family)
-        with watched(parser, monkeypatch) as tools:
+        with watch_tools(parser, monkeypatch) as tools:
             timed[-1]["parse"]()
             timed[-1]["stream"]()
         assert len(tools) >= 2, family.name
@@ -87,16 +87,16 @@ def test_the_message_that_is_timed_is_code_that_every_family_reads_with_the_tool
 
 
 @contextmanager
-def watched(parser, monkeypatch):
+def watch_tools(parser, monkeypatch):
     """Note the tools that a parser is given."""
     seen = []
     with monkeypatch.context() as patched:
         for name in ("parse", "stream"):
             own = getattr(type(parser), name)
 
-            def noted(self, *arguments, _own=own):
+            def note_tools(self, *arguments, _own=own):
                 seen.append(arguments[-1])
                 return _own(self, *arguments)
 
-            patched.setattr(type(parser), name, noted)
+            patched.setattr(type(parser), name, note_tools)
         yield seen

@@ -20,16 +20,16 @@ def tokens(monkeypatch):
 
 
 @pytest.fixture
-def committed(tokens):
+def committed_figures(tokens):
     return json.loads(tokens.RESULTS.read_text(encoding="utf-8"))
 
 
-def test_the_table_is_that_of_the_committed_results(tokens, committed):
+def test_the_table_is_that_of_the_committed_results(tokens, committed_figures):
     readme = (ROOT / "plugins" / "hermes-tokens" / "README.md").read_text(encoding="utf-8")
-    assert tokens.with_table(readme, committed) == readme
+    assert tokens.with_table(readme, committed_figures) == readme
 
 
-def test_every_target_was_measured_and_met(tokens, committed):
-    assert committed["targets"] == tokens.TARGETS
-    assert committed["met"]
-    assert set(tokens.TARGETS) <= set(committed["ratios"])
+def test_every_target_was_measured_and_met(tokens, committed_figures):
+    assert committed_figures["targets"] == tokens.TARGETS
+    assert committed_figures["met"]
+    assert set(tokens.TARGETS) <= set(committed_figures["ratios"])

@@ -19,20 +19,20 @@ def scenarios(monkeypatch):
 
 
 @pytest.fixture
-def committed(scenarios):
+def committed_results(scenarios):
     return json.loads(scenarios.RESULTS.read_text(encoding="utf-8"))
 
 
-def test_the_table_is_that_of_the_committed_results(scenarios, committed):
-    assert scenarios.with_table(README, committed) == README
+def test_the_table_is_that_of_the_committed_results(scenarios, committed_results):
+    assert scenarios.with_table(README, committed_results) == README
 
 
-def test_our_column_measured_anew_trains_every_token_once_with_nothing_off(scenarios, committed):
+def test_our_column_measured_anew_trains_every_token_once_with_nothing_off(scenarios, committed_results):
     if not scenarios.conversations.templates():
         pytest.skip("the chat templates come with the distribution trl, which is not installed")
     wanted = {"trained": 1.0, "samples": 1, "doubled": 0, "missing": 0, "lost": 0, "foreign": 0}
     found = scenarios.measure_ours()
-    assert found == dict.fromkeys(committed["sides"][scenarios.OURS], wanted)
+    assert found == dict.fromkeys(committed_results["sides"][scenarios.OURS], wanted)
 
 
 def _job(**more):

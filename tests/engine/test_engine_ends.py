@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from engine_runs import drawn_from, run_tasks, task
+from engine_runs import only_matching, run_tasks, task
 from families import FAMILIES
 from vllm_engine import MAX_MODEL_LEN
 
@@ -25,7 +25,7 @@ async def test_a_prompt_longer_than_the_context_ends_the_rollout_at_once(engine,
 
 async def test_a_tool_result_longer_than_the_context_ends_the_rollout_with_all_that_was_sampled(engine, tmp_path):
     finished = await run_tasks(
-        *(engine, QWEN, tmp_path, *drawn_from(QWEN.calls("cat words")), *ALLOWED),
+        *(engine, QWEN, tmp_path, *only_matching(QWEN.calls("cat words")), *ALLOWED),
         *("--max-tokens", 200, "--max-agent-turns", 9, "--group-size", 4),
         tasks=[task(files={"words": LONG})],
     )
@@ -72,7 +72,7 @@ async def test_a_turn_that_a_stop_string_ends_goes_on_exactly(engine, tmp_path, 
 
 async def test_a_call_that_is_cut_at_max_tokens_is_not_executed(engine, tmp_path):
     finished = await run_tasks(
-        *(engine, QWEN, tmp_path, *drawn_from(QWEN.calls("echo [a-z]{300}")), *ALLOWED),
+        *(engine, QWEN, tmp_path, *only_matching(QWEN.calls("echo [a-z]{300}")), *ALLOWED),
         *("--group-size", 4, "--max-tokens", 60, "--max-agent-turns", 3),
     )
     assert finished.code == 0, finished.output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_runs import drawn_from, run_cli, run_tasks
+from engine_runs import only_matching, run_cli, run_tasks
 from families import FAMILIES
 
 
@@ -27,7 +27,7 @@ async def test_rollouts_of_several_turns_with_calls_are_exact_by_the_wire_log(en
     engine = engines.serve(family)
     either = f"({family.calls('echo [a-z]{1,8}')}|{family.final})"
     finished = await run_tasks(
-        *(engine, family, tmp_path, *drawn_from(either)),
+        *(engine, family, tmp_path, *only_matching(either)),
         *("--group-size", 8, "--max-agent-turns", 4, "--max-tokens", 200, "--enabled-toolsets", "terminal"),
         *(() if family.may_branch else ("--require-exact", "--allow-constrained", "--no-allow-branches")),
     )

@@ -11,7 +11,7 @@ from chat_endpoint import server
 
 
 @pytest.fixture
-def served(hermes, tasks, small_task):
+def served_oracle(hermes, tasks, small_task):
     """Serve the oracle over HTTP; gives the task file and the address."""
     path = tasks(small_task("one"), small_task("two"))
     arguments = ("serve-model", "oracle", "--tasks", path, "--mistake-rate", "0", "--api-key-env", "SERVER_KEY")
@@ -23,8 +23,8 @@ def served(hermes, tasks, small_task):
         process.communicate(timeout=30)
 
 
-def test_a_served_model_solves_the_tasks_over_http(hermes, served, rollouts):
-    path, url = served
+def test_a_served_model_solves_the_tasks_over_http(hermes, served_oracle, rollouts):
+    path, url = served_oracle
     command = ("run", path, "--model", url, "--model-name", "oracle", "--api-key-env", "KEY", "--group-size", "2")
     result = hermes(*command, "--out", "out", env={"KEY": "sekrit"})
     assert result.returncode == 0, result.stderr
@@ -32,15 +32,15 @@ def test_a_served_model_solves_the_tasks_over_http(hermes, served, rollouts):
     assert "sekrit" not in json.dumps(rollouts())
 
 
-def test_a_wrong_key_is_said_before_anything_runs(hermes, served):
-    path, url = served
+def test_a_wrong_key_is_said_before_anything_runs(hermes, served_oracle):
+    path, url = served_oracle
     result = hermes("run", path, "--model", url, "--model-name", "oracle", "--out", "out")
     assert result.returncode == 1
     assert "--api-key-env" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def done(text="done"):
+def finished_reply(text="done"):
     message = {"role": "assistant", "content": text}
     return 200, {}, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}
 
@@ -52,7 +52,7 @@ def run(hermes, tasks, small_task, url, *extra):
 
 @pytest.mark.parametrize("models", [(500, {"detail": "no list"}), (200, {"object": "list", "data": []})])
 def test_a_server_without_a_list_of_models_works_and_that_is_said(hermes, tasks, small_task, rollouts, models):
-    with server(lambda count: done(), models=models) as (url, _):
+    with server(lambda count: finished_reply(), models=models) as (url, _):
         result = run(hermes, tasks, small_task, url)
     assert result.returncode == 0
     assert "Expected a list of models" in result.stderr
@@ -61,7 +61,7 @@ def test_a_server_without_a_list_of_models_works_and_that_is_said(hermes, tasks,
 
 def test_a_model_that_the_server_does_not_list_can_be_asked_for(hermes, tasks, small_task, rollouts):
     listed = (200, {"object": "list", "data": [{"id": "base"}]})
-    with server(lambda count: done(), models=listed) as (url, seen):
+    with server(lambda count: finished_reply(), models=listed) as (url, seen):
         refused = run(hermes, tasks, small_task, url)
         assert (refused.returncode, seen) == (1, [])
         assert "--allow-unlisted-model" in refused.stderr
@@ -70,7 +70,7 @@ def test_a_model_that_the_server_does_not_list_can_be_asked_for(hermes, tasks, s
 
 
 def test_a_rate_limit_is_waited_for_and_the_rollout_goes_on(hermes, tasks, small_task, rollouts):
-    with server(lambda count: (429, {"Retry-After": "0"}, {}) if count < 3 else done()) as (url, seen):
+    with server(lambda count: (429, {"Retry-After": "0"}, {}) if count < 3 else finished_reply()) as (url, seen):
         assert run(hermes, tasks, small_task, url).returncode == 0
     assert (len(seen), rollouts()[0]["stop_reason"]) == (3, "final_answer")
 
@@ -117,7 +117,7 @@ def test_a_server_that_hangs_is_given_up_after_the_timeout_and_not_asked_again(h
 
         def hang(count, never=never):
             never.wait(120)
-            return done()
+            return finished_reply()
 
         shutil.rmtree(hermes.folder / "out", ignore_errors=True)
         with server(hang) as (url, seen):
@@ -155,7 +155,7 @@ NO_ANSWERS = [
 def test_a_reply_that_the_model_did_not_mean_is_asked_for_again(
     hermes, tasks, small_task, rollouts, content, finish, tokens
 ):
-    with server(lambda count: reply(content, finish, tokens) if count < 2 else done()) as (url, seen):
+    with server(lambda count: reply(content, finish, tokens) if count < 2 else finished_reply()) as (url, seen):
         result = run(hermes, tasks, small_task, url)
     assert (result.returncode, len(seen)) == (0, 2)
     outcome = rollouts()[0]

@@ -74,7 +74,7 @@ def root(tmp_path):
     assert list(folder.iterdir()) == []
 
 
-def mixed(slurm, root):
+def mixed_pool(slurm, root):
     """This machine and the two nodes of a Slurm."""
     nodes = {"conf": str(slurm.conf), "job_id": None, "nodes": 2, "queue_timeout": 60, "root_dir": str(root)}
     members = [
@@ -146,7 +146,7 @@ def member_of(sandbox):
     return sandbox.provenance["member"]
 
 
-async def echoed(backend, number):
+async def echo_in_sandbox(backend, number):
     async with await backend.open(SandboxSpec()) as sandbox:
         return (await sandbox.exec(f"echo {number}")).output, member_of(sandbox)
 
@@ -154,7 +154,7 @@ async def echoed(backend, number):
 @SLURM
 async def test_sandboxes_go_to_this_machine_and_to_the_nodes_of_a_slurm(pool, slurm, root, tmp_path):
     """Without a `check` before: who opens the first sandbox there gets the allocation, and leases name its nodes."""
-    backend = pool(mixed(slurm, root))
+    backend = pool(mixed_pool(slurm, root))
     sandboxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(8)))
     assert sorted(map(member_of, sandboxes)) == ["local#1"] * 4 + ["slurm#2"] * 4
     there = [sandbox for sandbox in sandboxes if member_of(sandbox) == "slurm#2"]
@@ -174,9 +174,9 @@ async def test_sandboxes_go_to_this_machine_and_to_the_nodes_of_a_slurm(pool, sl
 
 @SLURM
 async def test_more_trajectories_than_slots_finish_on_both(pool, slurm, root):
-    backend = pool(mixed(slurm, root))
+    backend = pool(mixed_pool(slurm, root))
     await backend.check(SandboxSpec())
-    answers = await asyncio.wait_for(asyncio.gather(*(echoed(backend, n) for n in range(24))), 120)
+    answers = await asyncio.wait_for(asyncio.gather(*(echo_in_sandbox(backend, n) for n in range(24))), 120)
     assert [output for output, _ in answers] == [f"{n}\n" for n in range(24)]
     assert {member for _, member in answers} == {"local#1", "slurm#2"}
 
@@ -185,7 +185,7 @@ async def test_more_trajectories_than_slots_finish_on_both(pool, slurm, root):
 async def test_an_allocation_that_ends_costs_its_own_sandboxes_and_the_next_name_the_new_one(
     pool, slurm, root, tmp_path
 ):
-    backend = pool(mixed(slurm, root))
+    backend = pool(mixed_pool(slurm, root))
     sandboxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(8)))
     (job,) = slurm.jobs()
     slurm.call("scancel", job)
@@ -225,7 +225,7 @@ async def test_sandboxes_go_to_several_nodes_of_a_ray_cluster(pool, ray, root, t
     for sandbox in sandboxes:
         assert (await sandbox.exec("echo $((6*7))")).output == "42\n"
         await sandbox.aclose()
-    answers = await asyncio.wait_for(asyncio.gather(*(echoed(backend, n) for n in range(12))), 120)
+    answers = await asyncio.wait_for(asyncio.gather(*(echo_in_sandbox(backend, n) for n in range(12))), 120)
     assert answers == [(f"{n}\n", "ray#1") for n in range(12)]
 
 
@@ -238,7 +238,7 @@ OTHERS = [
 @pytest.mark.parametrize(("engine", "options", "members"), OTHERS)
 async def test_sandboxes_share_the_places_of_other_engines(engine, options, members, request, pool, root):
     backend = pool(options(request.getfixturevalue(engine), root))
-    answers = await asyncio.wait_for(asyncio.gather(*(echoed(backend, n) for n in range(8))), 120)
+    answers = await asyncio.wait_for(asyncio.gather(*(echo_in_sandbox(backend, n) for n in range(8))), 120)
     assert [output for output, _ in answers] == [f"{n}\n" for n in range(8)]
     assert {member for _, member in answers} == members
     assert backend.stats().capacity == 4
@@ -249,9 +249,9 @@ async def test_what_a_killed_caller_left_on_other_engines_is_collected(
     engine, options, members, request, root, tmp_path
 ):
     token = sleep_token()
-    ids = await killed(options(request.getfixturevalue(engine), root), tmp_path / "leases", token, 4)
+    ids = await kill_caller(options(request.getfixturevalue(engine), root), tmp_path / "leases", token, 4)
     assert len(members) >= 1
-    assert set(ids) <= await collected(tmp_path / "leases")
+    assert set(ids) <= await collect_leases(tmp_path / "leases")
     assert await eventually(lambda: processes_here(token) == [], seconds=60)
 
 
@@ -274,7 +274,7 @@ asyncio.run(own(*sys.argv[1:]))
 """
 
 
-async def killed(options, leases, token, count):
+async def kill_caller(options, leases, token, count):
     """Open sandboxes in a process that is killed then; returns their ids."""
     command = [sys.executable, "-c", CALLER, json.dumps(PLUGINS), json.dumps(options), str(leases), token, str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as caller:
@@ -284,7 +284,7 @@ async def killed(options, leases, token, count):
     return json.loads(said)
 
 
-async def collected(leases):
+async def collect_leases(leases):
     """What `sandboxes gc` does, with nothing but the leases to go by."""
     done = await SandboxReclaimer(LeaseBook(leases), isolated_registry(*PLUGINS)).collect(backends=())
     assert (done.failed, done.problems) == ({}, [])
@@ -295,19 +295,19 @@ async def collected(leases):
 @SLURM
 async def test_what_a_killed_caller_left_on_slurm_and_here_is_collected(slurm, root, tmp_path):
     token = sleep_token()
-    ids = await killed(mixed(slurm, root), tmp_path / "leases", token, 8)
+    ids = await kill_caller(mixed_pool(slurm, root), tmp_path / "leases", token, 8)
     # The allocation ends with its caller, by itself.
     assert await eventually(lambda: slurm.jobs() == [] and slurm.steps() == [], seconds=60)
-    assert set(ids) <= await collected(tmp_path / "leases")
+    assert set(ids) <= await collect_leases(tmp_path / "leases")
     assert await eventually(lambda: processes_here(token) == [], seconds=60)
     assert await eventually(lambda: slurm.jobs() == [], seconds=60)
 
 
 async def test_what_a_killed_caller_left_on_ray_is_collected(ray, root, tmp_path):
     token = sleep_token()
-    ids = await killed(of_ray(ray, root), tmp_path / "leases", token, 4)
+    ids = await kill_caller(of_ray(ray, root), tmp_path / "leases", token, 4)
     assert await eventually(lambda: processes_here(token) == [], seconds=60)
-    assert await collected(tmp_path / "leases") == set(ids)
+    assert await collect_leases(tmp_path / "leases") == set(ids)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ async def test_what_a_killed_caller_left_on_ray_is_collected(ray, root, tmp_path
     ids=["local and slurm", "ray"],
 )
 def test_a_run_goes_to_such_a_pool_by_its_config(engine, members, request, hermes, root, tmp_path):
-    options = {"slurm": mixed, "ray": of_ray}[engine](request.getfixturevalue(engine), root)
+    options = {"slurm": mixed_pool, "ray": of_ray}[engine](request.getfixturevalue(engine), root)
     (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(task(word))}\n" for word in ("one", "two", "three")))
     config = {"tasks": "tasks.jsonl", "model": "oracle", "mistake_rate": 0, "group_size": 4, "out": "out"}
     config |= {"terminal_backend": "pool", "backend_options": options, "isolation": "none", "max_concurrent": 12}

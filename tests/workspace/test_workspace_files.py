@@ -22,7 +22,7 @@ MACHINE_PATHS = (
 )
 
 
-def _committed() -> list[Path]:
+def _committed_files() -> list[Path]:
     """Return the files git knows; a tree without git, such as an unpacked archive, is taken whole."""
     command = ["git", "ls-files", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -36,7 +36,7 @@ def _committed() -> list[Path]:
 def _hits(pattern: str) -> list[str]:
     expression = re.compile(pattern.replace("|", "", 1))
     hits = []
-    for path in _committed():
+    for path in _committed_files():
         text = path.read_text(encoding="utf-8", errors="replace")
         hits += [f"{path.relative_to(ROOT)}: {match.group()}" for match in expression.finditer(text)]
     return hits
@@ -54,7 +54,7 @@ def test_no_committed_file_names_a_path_of_one_machine(pattern: str):
 
 def test_no_lock_file_of_uv_is_committed():
     # It records the index it was made with; requirements/*.txt hold the same pins without.
-    assert not [path for path in _committed() if path.name == "uv.lock"]
+    assert not [path for path in _committed_files() if path.name == "uv.lock"]
 
 
 @pytest.mark.parametrize("name", ["run.txt", "dev.txt"])

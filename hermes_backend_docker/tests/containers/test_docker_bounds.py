@@ -29,7 +29,7 @@ def _ask(isolation: IsolationLevel, pids: int | None = None) -> SandboxSpec:
 
 
 @pytest_asyncio.fixture
-async def made(image: str, tmp_path: Path) -> AsyncIterator[Made]:
+async def new_backend(image: str, tmp_path: Path) -> AsyncIterator[Made]:
     """Makes backends with the small image and further options."""
     backends: list[DockerBackend] = []
 
@@ -44,18 +44,18 @@ async def made(image: str, tmp_path: Path) -> AsyncIterator[Made]:
         await backend.aclose()
 
 
-async def _asked_of_docker(*words: str) -> list[str]:
+async def _docker_output(*words: str) -> list[str]:
     ran = await asyncio.to_thread(subprocess.run, ["docker", *words], capture_output=True, text=True, check=True)
     return ran.stdout.split()
 
 
 async def _containers(backend: DockerBackend) -> list[str]:
     pool = backend.handle(_ask("container+slot"), "x")["pool"]
-    return await _asked_of_docker("ps", "-aq", "--filter", f"label={POOL}={pool}")
+    return await _docker_output("ps", "-aq", "--filter", f"label={POOL}={pool}")
 
 
 async def _bound(container: str) -> int:
-    (limit,) = await _asked_of_docker("inspect", "--format", "{{.HostConfig.PidsLimit}}", container)
+    (limit,) = await _docker_output("inspect", "--format", "{{.HostConfig.PidsLimit}}", container)
     return int(limit)
 
 
@@ -70,17 +70,17 @@ async def test_a_container_of_its_own_has_room_for_its_number_and_its_agent(
 
 @pytest.mark.parametrize(("pids", "bound"), [(None, 3 * 1024 + 16), (40, 3 * 40 + 16)])
 async def test_a_shared_container_has_room_for_the_numbers_of_all_slots_and_its_agent(
-    made: Made, pids: int | None, bound: int
+    new_backend: Made, pids: int | None, bound: int
 ) -> None:
-    backend = made(slots_per_container=3)
+    backend = new_backend(slots_per_container=3)
     async with await backend.open(_ask("container+slot", pids)) as box:
         (container,) = await _containers(backend)
         assert await _bound(container) == bound
         assert box.provenance["limits"]["pids"] == f"{pids or 1024} of its user, by RLIMIT_NPROC"
 
 
-async def test_the_option_is_the_limit_of_sandboxes_without_one(made: Made) -> None:
-    backend = made(pids=50, slots_per_container=2)
+async def test_the_option_is_the_limit_of_sandboxes_without_one(new_backend: Made) -> None:
+    backend = new_backend(pids=50, slots_per_container=2)
     async with await backend.open(_ask("container")) as box:
         assert await _bound(container_name(box.id)) == 51
     async with await backend.open(_ask("container+slot")) as box:
@@ -112,8 +112,8 @@ async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_process
         assert (await one.exec("echo $(cat kept)")).output == "1\n"
 
 
-async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(made: Made) -> None:
-    backend, ask = made(slots_per_container=2), _ask("container+slot", 24)
+async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(new_backend: Made) -> None:
+    backend, ask = new_backend(slots_per_container=2), _ask("container+slot", 24)
     async with await backend.open(ask) as one, await backend.open(ask) as other:
         assert [await fill_with_processes(box, 200) for box in (one, other)] == [24, 24]
         # A program of the engine's in the same container, and then an end of all that is the slot's.

@@ -29,7 +29,7 @@ def _ask(**fields: Any) -> SandboxSpec:
     return SandboxSpec(isolation="container+slot", network="none", **fields)
 
 
-def _shared(handle: str) -> list[str]:
+def _pool_containers(handle: str) -> list[str]:
     asked = ["docker", "ps", "-aq", "--filter", f"label={POOL}={handle}"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
 
@@ -52,7 +52,7 @@ async def test_slots_share_a_container_and_have_users_of_their_own(
     backend: DockerBackend, two: tuple[Sandbox, Sandbox]
 ) -> None:
     one, other = two
-    assert len(await asyncio.to_thread(_shared, _pool(backend))) == 1
+    assert len(await asyncio.to_thread(_pool_containers, _pool(backend))) == 1
     first, second = sorted([await _user(sandbox) for sandbox in two])
     found = {(await sandbox.exec("id -u; stat -c '%a %u' .; umask")).output for sandbox in two}
     assert found == {f"{uid}\n700 {uid}\n0077\n" for uid in (first, second)}
@@ -103,7 +103,7 @@ async def test_a_slot_that_closes_takes_its_processes_and_files_with_it(
     assert found.output == ""
     left = await asyncio.to_thread(
         subprocess.run,
-        ["docker", "exec", *_shared(_pool(backend)), "ls", str(Path(one.workspace).parent)],
+        ["docker", "exec", *_pool_containers(_pool(backend)), "ls", str(Path(one.workspace).parent)],
         capture_output=True,
         text=True,
         check=True,
@@ -132,15 +132,15 @@ async def test_containers_are_full_at_their_number_of_slots(image: str, tmp_path
     made.lease_dir = tmp_path
     try:
         opened = await asyncio.gather(*(made.open(_ask()) for _ in range(5)))
-        assert len(_shared(_pool(made))) == 3
+        assert len(_pool_containers(_pool(made))) == 3
         await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
         # Those that are empty wait for the next for a while.
         async with await made.open(_ask()) as sandbox:
             assert (await sandbox.exec("echo again")).output == "again\n"
-        assert len(_shared(_pool(made))) == 3
+        assert len(_pool_containers(_pool(made))) == 3
     finally:
         await made.aclose()
-    assert _shared(_pool(made)) == []
+    assert _pool_containers(_pool(made)) == []
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
@@ -149,19 +149,19 @@ async def test_an_old_container_accepts_no_new_sandbox(image: str, tmp_path: Pat
     made.lease_dir = tmp_path
     try:
         first, second = [await made.open(_ask()) for _ in range(2)]
-        assert len(_shared(_pool(made))) == 2
+        assert len(_pool_containers(_pool(made))) == 2
         await first.aclose()
-        assert len(_shared(_pool(made))) == 1
+        assert len(_pool_containers(_pool(made))) == 1
         assert (await second.exec("echo still here")).output == "still here\n"
         await second.aclose()
-        assert _shared(_pool(made)) == []
+        assert _pool_containers(_pool(made)) == []
     finally:
         await made.aclose()
 
 
 async def test_a_container_that_goes_takes_its_slots_and_the_next_gets_another(backend: DockerBackend) -> None:
     first, second = [await backend.open(_ask()) for _ in range(2)]
-    (container,) = _shared(_pool(backend))
+    (container,) = _pool_containers(_pool(backend))
     call = asyncio.create_task(first.exec("sleep 600"))
     await second.exec("true")
     await asyncio.to_thread(subprocess.run, ["docker", "rm", "-f", container], check=True, capture_output=True)
@@ -261,7 +261,7 @@ async def test_what_a_slot_has_left_anywhere_in_the_container_goes_with_it(
     for sandbox in two:
         assert (await sandbox.exec(leave)).exit_code == 0
     uid = await _user(one)
-    container = _shared(_pool(backend))[0]
+    container = _pool_containers(_pool(backend))[0]
     look = "find / -xdev -user %d; find /dev/shm /dev/mqueue -user %d; grep -c ' %d ' /proc/sysvipc/*"
     assert len(_inside(container, look % (uid, uid, uid))) > 7
     await one.aclose()

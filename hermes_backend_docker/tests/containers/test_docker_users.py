@@ -28,8 +28,8 @@ def _ask(**fields: Any) -> SandboxSpec:
 
 
 @pytest.fixture
-def built(image: str, tmp_path: Path) -> Callable[[str], str]:
-    """Return the name of an image built from some lines: `built("USER agent")`."""
+def build_image_of(image: str, tmp_path: Path) -> Callable[[str], str]:
+    """Return the name of an image built from some lines: `build_image_of("USER agent")`."""
 
     def write(lines: str) -> str:
         (tmp_path / "Dockerfile").write_text(f"FROM {image}\n{lines}\n")
@@ -80,32 +80,32 @@ def test_a_user_that_the_image_does_not_know_is_refused(user: str, said: str) ->
 )
 async def test_commands_have_the_user_and_folder_of_the_task_and_its_image(
     backend: DockerBackend,
-    built: Callable[[str], str],
+    build_image_of: Callable[[str], str],
     leftovers: None,
     lines: str,
     fields: dict[str, Any],
     found: str,
 ) -> None:
-    async with await backend.open(_ask(image=built(f"RUN mkdir -p /srv\n{lines}"), **fields)) as sandbox:
+    async with await backend.open(_ask(image=build_image_of(f"RUN mkdir -p /srv\n{lines}"), **fields)) as sandbox:
         assert (await sandbox.exec(LOOK)).output.split() == found.split()
         assert [sandbox.provenance["uid"], sandbox.provenance["gid"]] == [int(number) for number in found.split()[:2]]
 
 
 @pytest.mark.component("docker")
 async def test_a_working_directory_that_the_image_s_user_does_not_own_stays_as_it_is(
-    backend: DockerBackend, built: Callable[[str], str]
+    backend: DockerBackend, build_image_of: Callable[[str], str]
 ) -> None:
-    async with await backend.open(_ask(image=built("WORKDIR /app\nUSER agent"), as_image=True)) as sandbox:
+    async with await backend.open(_ask(image=build_image_of("WORKDIR /app\nUSER agent"), as_image=True)) as sandbox:
         assert (await sandbox.exec("stat -c %u . && touch mine")).output.startswith("0\n")
         assert (await sandbox.exec("touch mine")).exit_code != 0
 
 
 @pytest.mark.component("docker")
-async def test_the_option_stands_above_both(image: str, tmp_path: Path, built: Callable[[str], str]) -> None:
+async def test_the_option_stands_above_both(image: str, tmp_path: Path, build_image_of: Callable[[str], str]) -> None:
     made = DockerBackend(DockerOptions(image=image, pull="never", user="4321:1234"))
     made.lease_dir = tmp_path / "leases"
     try:
-        async with await made.open(_ask(image=built("USER agent"), as_image=True, user="root")) as sandbox:
+        async with await made.open(_ask(image=build_image_of("USER agent"), as_image=True, user="root")) as sandbox:
             assert (await sandbox.exec("id -u; id -g")).output == "4321\n1234\n"
     finally:
         await made.aclose()
@@ -145,8 +145,10 @@ def test_an_image_that_was_not_looked_at_yet_counts_as_root_s(
 
 
 @pytest.mark.component("docker")
-async def test_who_is_root_is_known_when_the_image_is(backend: DockerBackend, built: Callable[[str], str]) -> None:
-    spec = _ask(image=built("USER agent"), as_image=True)
+async def test_who_is_root_is_known_when_the_image_is(
+    backend: DockerBackend, build_image_of: Callable[[str], str]
+) -> None:
+    spec = _ask(image=build_image_of("USER agent"), as_image=True)
     await backend.check(spec)
     assert not backend.commands_are_root(spec)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiodocker.exceptions import DockerError
 from pydantic import ValidationError
-from relay import served, to_the_engine
+from relay import serve_connections, to_the_engine
 
 from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.engine.address import find_address
@@ -96,7 +96,7 @@ async def test_another_server_at_the_address_is_not_taken_for_an_engine(tmp_path
         writer.write(head % len(text) + text)
         await writer.drain()
 
-    async with served(answer) as host:
+    async with serve_connections(answer) as host:
         error = await _complaint(tmp_path, docker_host=host)
     assert isinstance(error, EngineUnreachableError)
     assert "expected a Docker engine at" in error.message
@@ -106,7 +106,7 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> Non
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with served(say_nothing) as host:
+    async with serve_connections(say_nothing) as host:
         error = await _complaint(tmp_path, docker_host=host, engine_timeout=0.3)
     assert isinstance(error, EngineTimeoutError)
     assert "0.3 s" in error.message
@@ -116,7 +116,7 @@ async def test_an_engine_that_breaks_off_is_unreachable(tmp_path: Path) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
 
-    async with served(hang_up) as host:
+    async with serve_connections(hang_up) as host:
         error = await _complaint(tmp_path, docker_host=host)
     assert isinstance(error, EngineError)
     assert host in error.message
@@ -182,7 +182,7 @@ def test_what_an_engine_says_is_told_apart(status: int, text: str, kind: type[Ba
 
 @pytest.mark.component("docker")
 async def test_an_engine_is_used_over_tcp(tmp_path: Path, image: str) -> None:
-    async with served(to_the_engine) as host:
+    async with serve_connections(to_the_engine) as host:
         made = DockerBackend(DockerOptions(docker_host=host, image=image, pull="never"))
         made.lease_dir = tmp_path
         try:

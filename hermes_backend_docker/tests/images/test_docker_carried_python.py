@@ -129,9 +129,9 @@ async def test_one_that_has_been_removed_is_brought_again(bare: DockerBackend, v
 
 
 async def test_one_that_has_been_removed_is_brought_again_for_another_image(
-    bare: DockerBackend, volume: str, made_of: Callable[..., str]
+    bare: DockerBackend, volume: str, build_image_of: Callable[..., str]
 ) -> None:
-    for image in (None, made_of("RUN touch /other")):
+    for image in (None, build_image_of("RUN touch /other")):
         async with await bare.open(_ask(image=image)) as box:
             assert (await box.exec("echo on")).output == "on\n"
         subprocess.run(["docker", "volume", "rm", volume], check=True, capture_output=True)
@@ -154,8 +154,8 @@ async def test_it_is_not_brought_where_the_options_say_so(volume: str, tmp_path:
 
 
 @pytest.fixture
-def made_of(tmp_path: Path) -> Callable[..., str]:
-    """Return the name of an image without Python, built from some lines: `made_of("RUN …")`."""
+def build_image_of(tmp_path: Path) -> Callable[..., str]:
+    """Return the name of an image without Python, built from some lines: `build_image_of("RUN …")`."""
 
     def write(*lines: str, base: str = BARE) -> str:
         (tmp_path / "Dockerfile").write_text("\n".join([f"FROM {base}", *lines, ""]))
@@ -165,12 +165,12 @@ def made_of(tmp_path: Path) -> Callable[..., str]:
 
 
 async def test_an_image_puts_nothing_into_what_others_start(
-    volume: str, made_of: Callable[..., str], tmp_path: Path, leftovers: None
+    volume: str, build_image_of: Callable[..., str], tmp_path: Path, leftovers: None
 ) -> None:
     """The engine fills an empty volume with the image's files, unless the mount disables it."""
     mount = carried_python.MOUNT
     evil = f"mkdir -p {mount}/evil/bin && printf '#!/bin/sh\\n' >{mount}/evil/bin/python3 && ln -s evil {mount}/ready"
-    image = made_of(f"RUN {evil} && chmod 755 {mount}/evil/bin/python3")
+    image = build_image_of(f"RUN {evil} && chmod 755 {mount}/evil/bin/python3")
     for name in (image, BARE, image):
         backend = _backend(tmp_path, name)
         async with await backend.open(_ask()) as box:
@@ -189,9 +189,14 @@ async def test_an_image_puts_nothing_into_what_others_start(
     ids=["directory", "dangling", "other"],
 )
 async def test_a_bash_that_does_not_work_counts_as_missing(
-    volume: str, plain_image: str, made_of: Callable[..., str], tmp_path: Path, lines: tuple[str], leftovers: None
+    volume: str,
+    plain_image: str,
+    build_image_of: Callable[..., str],
+    tmp_path: Path,
+    lines: tuple[str],
+    leftovers: None,
 ) -> None:
-    image = made_of(*lines, base=plain_image)
+    image = build_image_of(*lines, base=plain_image)
     assert "no /bin/bash of version 4.4 or newer" in str(await _complaint(_backend(tmp_path, image)))
     backend = _backend(tmp_path, image)
     async with await backend.open(_ask()) as box:
@@ -202,9 +207,9 @@ async def test_a_bash_that_does_not_work_counts_as_missing(
 
 
 async def test_what_an_image_preloads_is_for_its_own_programs(
-    bare: DockerBackend, made_of: Callable[..., str], leftovers: None
+    bare: DockerBackend, build_image_of: Callable[..., str], leftovers: None
 ) -> None:
-    image = made_of("RUN echo no library >/pre.so", "ENV LD_PRELOAD=/pre.so LD_LIBRARY_PATH=/nowhere")
+    image = build_image_of("RUN echo no library >/pre.so", "ENV LD_PRELOAD=/pre.so LD_LIBRARY_PATH=/nowhere")
     async with await bare.open(_ask(image=image)) as box:
         assert box.provenance["carried_python"]
         assert "/pre.so" in (await box.exec("echo $LD_PRELOAD")).output

@@ -39,7 +39,7 @@ def task(tmp_path: Path, image: str) -> Iterator[Path]:
     (folder / "Dockerfile").write_text("\n".join(lines))
     own = _label(folder / "Dockerfile")
     yield folder / "Dockerfile"
-    if made := _built(own):
+    if made := _images_of(own):
         subprocess.run(["docker", "rmi", "-f", *made], check=True, capture_output=True)
 
 
@@ -47,7 +47,7 @@ def _label(task: Path) -> str:
     return task.read_text().partition("LABEL ")[2].split()[0]
 
 
-def _built(own: str) -> set[str]:
+def _images_of(own: str) -> set[str]:
     asked = ["docker", "images", "--quiet", "--filter", f"label={own}"]
     return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
 
@@ -72,7 +72,7 @@ async def test_many_who_ask_at_once_get_one_build(backend: DockerBackend, task: 
 
     stamps = await asyncio.gather(*(stamp() for _ in range(6)))
     assert len(set(stamps)) == 1
-    assert len(_built(_label(task))) == 1
+    assert len(_images_of(_label(task))) == 1
 
 
 @pytest.mark.component("docker")

@@ -10,7 +10,7 @@ SOCKET = "/var/run/docker.sock"
 
 
 @contextlib.asynccontextmanager
-async def served(
+async def serve_connections(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[str]:
     """Serve each connection with a function; yields the address as DOCKER_HOST has it."""

@@ -112,11 +112,11 @@ def order(state: State, asked: Mapping[str, Any]) -> Any:
         "apps": [name for _, _, name in state.apps],
         "calls": dict(state.calls),
         "most_at_once": state.most_at_once,
-        "sandboxes": [_described(sandbox) for sandbox in state.sandboxes.values()],
+        "sandboxes": [_description(sandbox) for sandbox in state.sandboxes.values()],
     }
 
 
-def _described(sandbox: Any) -> dict[str, Any]:
+def _description(sandbox: Any) -> dict[str, Any]:
     definition = sandbox.definition
     return {
         "id": sandbox.id,

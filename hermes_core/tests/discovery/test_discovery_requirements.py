@@ -18,7 +18,7 @@ VERSIONS = st.builds(
 
 
 @pytest.fixture
-def installed(site):
+def install_version(site):
     def install(version):
         site.metadata("acme-thing", {}, version=version)
 
@@ -43,8 +43,8 @@ def installed(site):
         ("dist:nobody-has-this", False),
     ],
 )
-def test_an_installed_distribution_is_compared_by_version(installed, requirement, is_met):
-    installed("2.4.1")
+def test_an_installed_distribution_is_compared_by_version(install_version, requirement, is_met):
+    install_version("2.4.1")
     assert unreadable_requirements([requirement]) == []
     assert (unmet_requirements([requirement], {}) == []) is is_met
 
@@ -68,8 +68,8 @@ def test_versions_are_ordered_as_packaging_orders_them(installed_version, operat
     assert _satisfies(installed_version, operator, wanted) is expected
 
 
-def test_a_reason_says_what_to_type(installed):
-    installed("1.0")
+def test_a_reason_says_what_to_type(install_version):
+    install_version("1.0")
     (missing,) = unmet_requirements(["dist:nobody-has-this>=2"], {})
     assert missing == "the package nobody-has-this is not installed (pip install 'nobody-has-this>=2')"
     (old,) = unmet_requirements(["dist:acme-thing>=2"], {})

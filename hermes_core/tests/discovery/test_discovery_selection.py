@@ -16,13 +16,13 @@ from hermes_core.discovery.installation.selection import find_plugins
 MARKS_IMPORT = "raise AssertionError('a blocked plugin was imported')"
 
 
-def found(**settings):
+def find_records(**settings):
     return {record.id: record for record in find_plugins(PluginSettings(**settings))}
 
 
 def test_finding_imports_nothing(site):
     site.install("acme-docker", MARKS_IMPORT)
-    assert found()["acme-docker:docker"].state == "found"
+    assert find_records()["acme-docker:docker"].state == "found"
     assert site.module("acme_docker") not in sys.modules
 
 
@@ -32,8 +32,8 @@ def test_finding_imports_nothing(site):
 def test_a_filter_takes_a_distribution_or_an_entry_point_normalised(site, load, name):
     """Complaint 12: which name do I block?"""
     site.install("Acme.Docker", MARKS_IMPORT, entry="tainer")
-    assert found(disable=(name,))["acme-docker:tainer"].state == "blocked"
-    assert found(allow=(name,))["acme-docker:tainer"].state == "found"
+    assert find_records(disable=(name,))["acme-docker:tainer"].state == "blocked"
+    assert find_records(allow=(name,))["acme-docker:tainer"].state == "found"
 
 
 def test_a_blocked_plugin_is_never_imported(site, load):
@@ -45,12 +45,12 @@ def test_a_blocked_plugin_is_never_imported(site, load):
 
 
 def test_an_empty_allow_list_admits_nothing_not_even_our_own(site):
-    assert {str(record.state) for record in found(allow=()).values()} == {"blocked"}
+    assert {str(record.state) for record in find_records(allow=()).values()} == {"blocked"}
 
 
 def test_disable_wins_over_allow_and_says_why(site):
     site.install("acme-crate")
-    record = found(allow=("acme-crate",), disable=("crate",))["acme-crate:crate"]
+    record = find_records(allow=("acme-crate",), disable=("crate",))["acme-crate:crate"]
     assert (record.state, record.note) == ("blocked", "disabled as 'crate'")
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where
     """Complaint 12: an unknown name in a filter was ignored without a word."""
     site.install("acme-docker")
     with pytest.raises(ConfigError, match="names 'acme-dokcer', which is not an installed plugin") as caught:
-        found(**{where: ("acme-dokcer",)})
+        find_records(**{where: ("acme-dokcer",)})
     assert "did you mean 'acme-docker'?" in str(caught.value)
     assert "hermes-tools:tools" in str(caught.value)
 
@@ -76,13 +76,13 @@ def test_a_filter_name_that_means_two_distributions_is_an_error(site):
     site.install("acme-crate")
     site.install("other-crate")
     with pytest.raises(ConfigError, match="several plugins: acme-crate:crate, other-crate:crate"):
-        found(allow=("crate",))
-    assert found(allow=("other-crate:crate",))["acme-crate:crate"].state == "blocked"
+        find_records(allow=("crate",))
+    assert find_records(allow=("other-crate:crate",))["acme-crate:crate"].state == "blocked"
 
 
 def test_a_distribution_name_covers_all_its_plugins(site):
     site.metadata("acme-all", {"one": "a", "two": "b"})
-    assert {i for i, record in found(allow=("acme-all",)).items() if record.state == "found"} == {
+    assert {i for i, record in find_records(allow=("acme-all",)).items() if record.state == "found"} == {
         "acme-all:one",
         "acme-all:two",
     }
@@ -141,7 +141,7 @@ def test_unreadable_metadata_is_one_failed_plugin_and_no_crash(site, load, conte
     info = site.metadata("acme-torn", {})
     (info / "entry_points.txt").write_bytes(content)
     site.install("acme-docker", backend())
-    record = found()["acme-torn:unknown"]
+    record = find_records()["acme-torn:unknown"]
     assert record.state == "failed"
     assert "entry_points.txt cannot be read" in record.note
     assert load("acme-docker", "acme-torn").names("backend") == ("docker",)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from hypothesis import given
-from planted_secrets import LEAVES, MARK, nested, planted
+from planted_secrets import LEAVES, MARK, nested_structures, secret_structures
 from pydantic import AnyUrl, BaseModel, SecretBytes, SecretStr
 
 from hermes_core.redaction.secrets import (
@@ -25,7 +25,7 @@ from hermes_core.redaction.secrets import (
 )
 
 
-@given(nested(LEAVES | planted()))
+@given(nested_structures(LEAVES | secret_structures()))
 def test_a_secret_is_withheld_however_deep_it_lies(value):
     assert MARK not in json.dumps(redact(value))
     assert MARK not in json.dumps(comparable_values(redact(value)))
@@ -33,14 +33,14 @@ def test_a_secret_is_withheld_however_deep_it_lies(value):
     assert MARK not in json.dumps(strip_secrets({"options": value}))
 
 
-@given(nested(LEAVES))
+@given(nested_structures(LEAVES))
 def test_what_holds_no_secret_is_shown_as_it_is(value):
     assert redact(value) == value
     assert strip_secrets({"options": value}) == ({"options": value}, ())
     assert find_secrets(value) == frozenset()
 
 
-@given(nested(LEAVES | planted()))
+@given(nested_structures(LEAVES | secret_structures()))
 def test_redacting_what_is_redacted_changes_nothing_more(value):
     assert redact(redact(value)) == redact(value)
 

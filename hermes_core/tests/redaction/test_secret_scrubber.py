@@ -22,20 +22,20 @@ class OddError(Exception):
         return f"at {MARK}"
 
 
-def noted():
+def error_with_note():
     error = ValueError("plain")
     error.add_note(f"with {MARK}")
     return error
 
 
-def validated():
+def validation_error():
     try:
         TypeAdapter(int).validate_python(MARK)
     except ValueError as error:
         return error
 
 
-def caused():
+def error_with_cause():
     error = BackendError(f"no {MARK}", hint=f"try {MARK}")
     error.__cause__ = KeyError(MARK)
     return ExceptionGroup("several", [error])
@@ -43,14 +43,14 @@ def caused():
 
 CAUSES = {
     "a group": ExceptionGroup("several", [ValueError(MARK)]),
-    "a group of errors with causes": caused(),
+    "a group of errors with causes": error_with_cause(),
     "a plain group": ExceptionGroup("several", [ValueError("plain")]),
     "an error of the system": FileNotFoundError(2, "no such file", f"/run/{MARK}"),
     "nested arguments": RuntimeError({"token": (MARK,)}),
     "a text of its own": OddError(),
-    "a note": noted(),
+    "a note": error_with_note(),
     "bytes": UnicodeDecodeError("utf-8", MARK.encode(), 0, 1, f"no {MARK}"),
-    "a validation": validated(),
+    "a validation": validation_error(),
 }
 
 

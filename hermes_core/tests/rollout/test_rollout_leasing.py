@@ -105,7 +105,7 @@ def hermes_lease_stores():
 
 
 @pytest.fixture
-def opened(site, load):
+def new_runtime(site, load):
     """Make a runtime on one of the backends, where there is a store, or none."""
 
     def make(name, *, store=True):
@@ -115,16 +115,16 @@ def opened(site, load):
     return make
 
 
-async def test_a_backend_that_leases_is_given_the_installed_store(opened):
-    async with opened("leasing") as runtime:
+async def test_a_backend_that_leases_is_given_the_installed_store(new_runtime):
+    async with new_runtime("leasing") as runtime:
         backend = runtime.backend
         assert isinstance(backend, LeasingBackend)
         assert isinstance(backend.leases, LeaseStore)
         assert runtime.leases is backend.leases
 
 
-async def test_a_backend_that_leases_is_refused_where_nothing_writes_leases(opened):
-    async with opened("leasing", store=False) as runtime:
+async def test_a_backend_that_leases_is_refused_where_nothing_writes_leases(new_runtime):
+    async with new_runtime("leasing", store=False) as runtime:
         with pytest.raises(UnavailableComponentError, match="backend 'leasing' cannot be used") as caught:
             _ = runtime.backend
         assert "hermes-sandbox" in str(caught.value.hint)
@@ -133,28 +133,28 @@ async def test_a_backend_that_leases_is_refused_where_nothing_writes_leases(open
                 raise AssertionError("unreachable")
 
 
-async def test_a_backend_that_does_not_keep_the_store_is_broken(opened):
-    async with opened("forgetful") as runtime:
+async def test_a_backend_that_does_not_keep_the_store_is_broken(new_runtime):
+    async with new_runtime("forgetful") as runtime:
         with pytest.raises(BrokenComponentError, match="'forgetful': expected a lease store, got NoneType"):
             _ = runtime.backend
 
 
-async def test_a_backend_with_a_store_of_its_own_keeps_it(opened):
-    async with opened("provided", store=False) as runtime:
+async def test_a_backend_with_a_store_of_its_own_keeps_it(new_runtime):
+    async with new_runtime("provided", store=False) as runtime:
         own = runtime.backend.leases
         assert type(own).__name__ == "Store"
         assert runtime.leases is own
         assert await own.collect(runtime.registry) == Collected()
 
 
-async def test_a_backend_that_leases_nothing_needs_no_store(opened):
-    async with opened("plain", store=False) as runtime:
+async def test_a_backend_that_leases_nothing_needs_no_store(new_runtime):
+    async with new_runtime("plain", store=False) as runtime:
         assert not isinstance(runtime.backend, LeasingBackend | QueueingBackend)
         assert runtime.leases is None
 
 
-def test_options_put_another_store_in_the_place_of_the_own_one(opened):
-    runtime = opened("provided")
+def test_options_put_another_store_in_the_place_of_the_own_one(new_runtime):
+    runtime = new_runtime("provided")
     own = runtime.backend.leases
     found = supply_lease_store(runtime.backend, runtime.registry, "provided", options={})
     assert found is runtime.backend.leases
@@ -164,8 +164,8 @@ def test_options_put_another_store_in_the_place_of_the_own_one(opened):
 @pytest.mark.parametrize(
     ("backend", "network", "at_once"), [("plain", "none", 1), ("queueing", "full", 1), ("queueing", "none", 5)]
 )
-async def test_those_who_wait_in_a_queue_of_the_backend_take_no_turn_to_start(opened, backend, network, at_once):
-    async with opened(backend) as made:
+async def test_those_who_wait_in_a_queue_of_the_backend_take_no_turn_to_start(new_runtime, backend, network, at_once):
+    async with new_runtime(backend) as made:
         runtime = Runtime(made.registry, backend=made.backend_ref, max_sandbox_starts=1)
 
         async def fail():

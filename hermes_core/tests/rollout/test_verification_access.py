@@ -344,12 +344,12 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(judg
         setup = (f"[ ! -e {tmp_path}/once ] && touch {tmp_path}/once",)
     original = Runtime.open_sandbox
 
-    def watched(self, spec):
+    def open_and_note(self, spec):
         opened = original(self, spec)
         seen.append(opened)
         return opened
 
-    monkeypatch.setattr(Runtime, "open_sandbox", watched)
+    monkeypatch.setattr(Runtime, "open_sandbox", open_and_note)
 
     def judge_within(seconds=600.0):
         seen.clear()

@@ -72,7 +72,7 @@ class ServiceError(Exception):
     """What a client of some service raises."""
 
 
-def told(outcome):
+def verdict_of(outcome):
     return outcome.reward, outcome.reward_status, outcome.suspect
 
 
@@ -103,7 +103,7 @@ UNWRITABLE = {
 @pytest.mark.parametrize("spoil", UNREADABLE.values(), ids=UNREADABLE)
 async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(run_steps, spoil):
     outcome = await run_steps("reads", spoil, files=ANSWER)
-    assert told(outcome) == LOWEST
+    assert verdict_of(outcome) == LOWEST
     assert outcome.stop_reason is StopReason.FINAL_ANSWER
     assert outcome.reward_detail.startswith("the rollout's own files keep it from being judged: verifier 'reads' ")
     assert outcome.provenance["verification"]["control"]["problem"] == ""
@@ -111,7 +111,7 @@ async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(r
 
 @pytest.mark.parametrize("spoil", UNWRITABLE.values(), ids=UNWRITABLE)
 async def test_a_workspace_in_which_the_verifier_cannot_write_scores_the_lowest(run_steps, spoil):
-    assert told(await run_steps("writes", spoil, files=ANSWER)) == LOWEST
+    assert verdict_of(await run_steps("writes", spoil, files=ANSWER)) == LOWEST
     honest = await run_steps("writes", "echo ok > answer.txt", files=ANSWER)
     assert (honest.reward, "control" in honest.provenance["verification"]) == (1.0, False)
 
@@ -125,10 +125,10 @@ async def test_the_lowest_score_is_what_the_verifier_declares(run_steps, verifie
 
 
 async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(run_steps):
-    assert told(await run_steps("gives_up", "touch mess")) == LOWEST
+    assert verdict_of(await run_steps("gives_up", "touch mess")) == LOWEST
     opened = []
     outcome = await run_steps("gives_up", "true", files=(TaskFile(path="mess", data=b""),), opened=opened)
-    assert told(outcome) == NONE
+    assert verdict_of(outcome) == NONE
     assert outcome.reward_failure.type == "WorkspaceError"
     assert outcome.provenance["verification"]["control"]["problem"] == "there is a mess"
     assert len(opened) == 2
@@ -160,9 +160,9 @@ async def test_a_workspace_at_which_the_verifier_hangs_scores_the_lowest(run_ste
 
     monkeypatch.setattr("rollout_components.Reads.score", score)
     outcome = await run_steps("reads", "touch trap")
-    assert told(outcome) == LOWEST
+    assert verdict_of(outcome) == LOWEST
     assert "took more than 600 s" in outcome.reward_detail
-    assert told(await run_steps("reads", "true")) == (1.0, RewardStatus.OK, False)
+    assert verdict_of(await run_steps("reads", "true")) == (1.0, RewardStatus.OK, False)
 
 
 async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing(run_steps, monkeypatch, hang):
@@ -176,10 +176,10 @@ async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing
         await hang()
 
     monkeypatch.setattr("rollout_components.Reads.score", hang_once)
-    assert told(await run_steps("reads", "touch trap")) == (0.5, RewardStatus.OK, False)
+    assert verdict_of(await run_steps("reads", "touch trap")) == (0.5, RewardStatus.OK, False)
     monkeypatch.setattr("rollout_components.Reads.score", always_hang)
     outcome = await run_steps("reads", "touch trap")
-    assert told(outcome) == NONE
+    assert verdict_of(outcome) == NONE
     assert outcome.reward_failure.type == "VerifierTimeoutError"
 
 
@@ -211,12 +211,12 @@ def _raises(error, where="spoiled"):
 async def test_work_that_a_verifier_cannot_read_is_repeated_and_then_scores_the_lowest(run_steps, monkeypatch, error):
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
     first = await run_steps("reads", "touch spoiled")
-    assert told(first) == SUSPECT
+    assert verdict_of(first) == SUSPECT
     assert first.reward_failure.type == "NoVerdictError"
     second = await run_steps("reads", "touch spoiled", suspect=True)
-    assert told(second) == LOWEST
+    assert verdict_of(second) == LOWEST
     assert f"raised {type(error).__name__}" in second.reward_detail
-    assert told(await run_steps("reads", "true", suspect=True)) == (0.5, RewardStatus.OK, False)
+    assert verdict_of(await run_steps("reads", "true", suspect=True)) == (0.5, RewardStatus.OK, False)
 
 
 @pytest.mark.parametrize("error", ABOUT_CODE, ids=lambda error: type(error).__name__)
@@ -226,7 +226,7 @@ async def test_an_error_about_code_is_the_verifiers_own_whatever_the_workspace_h
 ):
     opened = []
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
-    assert told(await run_steps("reads", "touch spoiled", suspect=suspect, opened=opened)) == NONE
+    assert verdict_of(await run_steps("reads", "touch spoiled", suspect=suspect, opened=opened)) == NONE
     assert len(opened) == 1
 
 
@@ -234,7 +234,7 @@ async def test_a_verifier_that_says_itself_that_it_failed_is_believed(run_steps,
     error = VerifierError("the judging model answered no JSON")
     error.__cause__ = ValueError("no JSON")
     monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
-    assert told(await run_steps("reads", "touch spoiled", suspect=True)) == NONE
+    assert verdict_of(await run_steps("reads", "touch spoiled", suspect=True)) == NONE
 
 
 async def test_a_mistake_that_an_untouched_sandbox_shows_too_or_that_passes_finds_nobody_guilty(run_steps, monkeypatch):
@@ -246,9 +246,9 @@ async def test_a_mistake_that_an_untouched_sandbox_shows_too_or_that_passes_find
         return Score(value=0.5)
 
     monkeypatch.setattr("rollout_components.Reads.score", _raises(KeyError("answer"), where="."))
-    assert told(await run_steps("reads", "touch spoiled", suspect=True)) == NONE
+    assert verdict_of(await run_steps("reads", "touch spoiled", suspect=True)) == NONE
     monkeypatch.setattr("rollout_components.Reads.score", stumbles)
-    assert told(await run_steps("reads", "touch spoiled", suspect=True)) == (0.5, RewardStatus.OK, False)
+    assert verdict_of(await run_steps("reads", "touch spoiled", suspect=True)) == (0.5, RewardStatus.OK, False)
 
 
 FAILS = [
@@ -270,7 +270,7 @@ async def test_what_fails_once_and_not_again_costs_nothing(run_steps, monkeypatc
 async def test_a_control_that_gives_no_score_finds_nobody_guilty(run_steps, monkeypatch, error):
     answers = [FileNotFoundError(errno.ENOENT, "gone"), error or OSError(errno.EIO, "broken")]
     monkeypatch.setattr("rollout_components.Reads.fails", lambda _self: answers and answers.pop(0))
-    assert told(await run_steps("reads", "true", files=ANSWER)) == NONE
+    assert verdict_of(await run_steps("reads", "true", files=ANSWER)) == NONE
 
 
 async def test_a_control_that_no_rollout_could_have_either_stops_the_run(run_steps):
@@ -280,12 +280,12 @@ async def test_a_control_that_no_rollout_could_have_either_stops_the_run(run_ste
 
 async def test_what_an_untouched_sandbox_lacks_too_is_the_verifiers_own_mistake(run_steps):
     outcome = await run_steps("reads", "true")
-    assert told(outcome) == NONE
+    assert verdict_of(outcome) == NONE
     assert "answer.txt" in outcome.provenance["verification"]["control"]["problem"]
 
 
 async def test_without_an_untouched_sandbox_nobody_is_found_guilty(run_steps):
-    assert told(await run_steps("reads", "rm answer.txt", files=ANSWER, refuse=1)) == NONE
+    assert verdict_of(await run_steps("reads", "rm answer.txt", files=ANSWER, refuse=1)) == NONE
 
 
 LOST = call("lost")
@@ -293,26 +293,26 @@ LOST = call("lost")
 
 async def test_a_sandbox_that_is_lost_makes_the_rollout_suspect_and_lost_again_scores_the_lowest(run_steps):
     first = await run_steps("file_is_ok", "true", LOST)
-    assert told(first) == (None, RewardStatus.SKIPPED, True)
+    assert verdict_of(first) == (None, RewardStatus.SKIPPED, True)
     assert first.stop_reason is StopReason.TOOL_BACKEND_ERROR
     second = await run_steps("file_is_ok", "true", LOST, suspect=True)
-    assert told(second) == LOWEST
+    assert verdict_of(second) == LOWEST
     assert (second.stop_reason, second.failure.type) == (StopReason.SANDBOX_DESTROYED, "SandboxLostError")
 
 
 async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(run_steps):
     kill = "kill -9 $PPID"
     assert (await run_steps("file_is_ok", kill)).suspect
-    assert told(await run_steps("file_is_ok", kill, suspect=True)) == LOWEST
+    assert verdict_of(await run_steps("file_is_ok", kill, suspect=True)) == LOWEST
 
 
 async def test_after_a_loss_a_sandbox_that_is_not_lost_is_enough_though_nothing_in_it_can_be_judged(run_steps):
-    assert told(await run_steps("reads", "true", LOST, suspect=True)) == LOWEST
+    assert verdict_of(await run_steps("reads", "true", LOST, suspect=True)) == LOWEST
 
 
 async def test_a_repeat_counts_for_nothing_while_no_sandbox_can_be_had(run_steps):
     outcome = await run_steps("file_is_ok", "true", LOST, suspect=True, refuse=1)
-    assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+    assert verdict_of(outcome) == (None, RewardStatus.SKIPPED, False)
     assert outcome.stop_reason is StopReason.TOOL_BACKEND_ERROR
 
 
@@ -323,14 +323,14 @@ async def test_a_repeat_that_ends_well_is_judged_as_ever(run_steps):
 
 async def test_who_has_called_no_tool_has_destroyed_nothing(run_steps):
     for suspect in (False, True):
-        assert told(await run_steps("loses_sandbox", suspect=suspect, files=ANSWER)) == NONE
+        assert verdict_of(await run_steps("loses_sandbox", suspect=suspect, files=ANSWER)) == NONE
         outcome = await run_steps("file_is_ok", files=ANSWER, refuse=0, suspect=suspect)
-        assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+        assert verdict_of(outcome) == (None, RewardStatus.SKIPPED, False)
 
 
 async def test_a_verifier_under_which_every_sandbox_is_lost_is_to_blame_itself(run_steps):
-    assert told(await run_steps("loses_sandbox", "true")) == SUSPECT
-    assert told(await run_steps("loses_sandbox", "true", suspect=True)) == NONE
+    assert verdict_of(await run_steps("loses_sandbox", "true")) == SUSPECT
+    assert verdict_of(await run_steps("loses_sandbox", "true", suspect=True)) == NONE
 
 
 async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(run_steps):
@@ -344,7 +344,7 @@ async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(run_st
     for suspect in (False, True):
         opened = []
         outcome = await run_steps("reads", "true", waits, opened=opened, suspect=suspect, sandbox={"lifetime": 1})
-        assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+        assert verdict_of(outcome) == (None, RewardStatus.SKIPPED, False)
         assert outcome.provenance["sandbox"]["expired"] == "it was idle for 1 s"
 
 
@@ -355,13 +355,13 @@ async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(run_steps, r
     async with Runtime(registry) as runtime:
         for suspect in (False, True):
             outcome = await run_rollout(dataclasses.replace(spec, suspect=suspect), runtime, Script(calls(LOST)))
-            assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+            assert verdict_of(outcome) == (None, RewardStatus.SKIPPED, False)
 
 
 async def test_what_the_verifier_reads_of_this_machine_gives_no_reward_where_it_changes(run_steps, tmp_path):
     read = tmp_path / "read"
     read.write_text("as it was")
-    assert told(await run_steps("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
+    assert verdict_of(await run_steps("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
 
 
 async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(run_steps):
@@ -372,7 +372,7 @@ async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_rew
         return calls(call("terminal", json.dumps({"command": "true"})))
 
     first = await run_steps("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
-    assert told(first) == (None, RewardStatus.SKIPPED, True)
+    assert verdict_of(first) == (None, RewardStatus.SKIPPED, True)
     assert (await run_steps("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
 
 
@@ -391,7 +391,7 @@ async def test_a_lost_sandbox_whose_cause_is_an_error_of_the_system_finds_nobody
         raise SandboxLostError("the agent is gone") from OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("rollout_components.Reads.score", score)
-    assert told(await run_steps("reads")) == NONE
+    assert verdict_of(await run_steps("reads")) == NONE
 
 
 async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_guilty(run_steps, monkeypatch):
@@ -404,7 +404,7 @@ async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_g
 
     monkeypatch.setattr("hermes_core.rollout.verification.verifier_sandboxes.await_answer", await_answer)
     monkeypatch.setattr("hermes_core.rollout.verification.artifacts._MOST_BYTES", 10_000)
-    assert told(await run_steps("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
+    assert verdict_of(await run_steps("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
     assert limits == [600, 600, 1200]
 
 
@@ -416,7 +416,7 @@ async def test_a_failure_names_the_line_of_the_verifier_and_not_of_what_it_calle
 async def test_more_than_this_machine_takes_over_for_a_judge_scores_the_lowest(run_steps, monkeypatch):
     monkeypatch.setattr("hermes_core.rollout.verification.artifacts._MOST_BYTES", 200_000)
     outcome = await run_steps("fresh", "head -c 300000 /dev/urandom > answer.txt", files=ANSWER)
-    assert told(outcome) == LOWEST
+    assert verdict_of(outcome) == LOWEST
     assert "More than 200000 bytes" in outcome.reward_detail
     assert (await run_steps("fresh", "echo ok > answer.txt", files=ANSWER)).reward == 1.0
 
@@ -427,7 +427,7 @@ async def test_a_workspace_that_the_model_has_filled_scores_the_lowest(run_steps
         pytest.skip("limiting the disk needs root")
     small = {"isolation": "bwrap", "disk_mb": 8}
     outcome = await run_steps("writes", "head -c 20000000 /dev/zero > big", sandbox=small, files=ANSWER)
-    assert told(outcome) == LOWEST
+    assert verdict_of(outcome) == LOWEST
     assert "No space left on device" in outcome.reward_detail
 
 
@@ -442,5 +442,5 @@ async def test_a_disk_of_the_machine_that_is_full_costs_no_reward(run_steps, mon
         return calls(call("terminal", json.dumps({"command": "true"})))
 
     outcome = await run_steps("writes", "echo ok > answer.txt", fills_up, files=ANSWER)
-    assert told(outcome) == NONE
+    assert verdict_of(outcome) == NONE
     assert "cannot be placed" in outcome.provenance["verification"]["control"]["problem"]

@@ -19,7 +19,7 @@ TEXTS = (
 LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from(("", "plain", "docker://ghcr.io/a/b@sha256:1f"))
 
 
-def planted():
+def secret_structures():
     """Return strategies of small structures, each of which has the mark at a place for secrets."""
     mark = st.just(MARK)
     return st.one_of(
@@ -32,7 +32,7 @@ def planted():
     )
 
 
-def nested(leaves):
+def nested_structures(leaves):
     """Return structures of these leaves within one another."""
     return st.recursive(
         leaves,

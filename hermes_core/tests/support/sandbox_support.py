@@ -75,7 +75,7 @@ def agent_of(sandbox_id: str) -> int:
     return next((pid for pid in pids if table[pid].parent in pids), pids[0])
 
 
-async def gone(pid: int, seconds: float = 60.0) -> bool:
+async def wait_until_gone(pid: int, seconds: float = 60.0) -> bool:
     """Wait until a process has ended."""
     end = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < end:

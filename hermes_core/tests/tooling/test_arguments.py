@@ -22,7 +22,7 @@ def spec_of(**properties):
     return ToolSpec(name="thing", summary="s", target="a.b:C", toolset="things", description="d", parameters=parameters)
 
 
-def prepared(schema, value):
+def prepare_value(schema, value):
     return prepare_arguments(spec_of(x=schema), json.dumps({"x": value}))["x"]
 
 
@@ -56,7 +56,7 @@ def answer(spec, text):
     ],
 )
 def test_values_are_brought_to_the_declared_type(schema, given_value, expected):
-    result = prepared(schema, given_value)
+    result = prepare_value(schema, given_value)
     assert result == expected
     assert type(result) is type(expected)
 
@@ -64,8 +64,8 @@ def test_values_are_brought_to_the_declared_type(schema, given_value, expected):
 @given(st.sampled_from(["42", "true", "null", "[1]", '{"a": 1}', " x ", "1.0"]) | st.text(st.characters(codec="utf-8")))
 @settings(max_examples=60, deadline=None)
 def test_a_declared_string_stays_as_it_was_written(text):
-    assert prepared({"type": "string"}, text) == text
-    assert prepared({"type": ["string", "integer", "null"]}, text) == text
+    assert prepare_value({"type": "string"}, text) == text
+    assert prepare_value({"type": ["string", "integer", "null"]}, text) == text
 
 
 @pytest.mark.parametrize(

@@ -44,14 +44,14 @@ def registry_of(tools=TOOLS, toolsets=TOOLSETS):
     )
 
 
-def selected(registry, **arguments):
+def names_of_tools(registry, **arguments):
     return select_tools(registry, **arguments).names
 
 
 def test_naming_nothing_offers_terminal_and_file_only():
     """hermes-agent's defect: no toolset named exposed every tool there was."""
     registry = registry_of([*TOOLS, tool("send_mail", "mail", side_effects="external")])
-    assert selected(registry) == CORE
+    assert names_of_tools(registry) == CORE
 
 
 def test_all_must_be_asked_for_and_leaves_out_external_tools():
@@ -60,13 +60,13 @@ def test_all_must_be_asked_for_and_leaves_out_external_tools():
     chosen = select_tools(registry, enabled_toolsets=["all"])
     assert set(chosen.names) == {*CORE, "todo", *STATEFUL}
     assert any("send_mail" in reason for reason in chosen.skipped)
-    assert set(selected(registry, enabled_toolsets=["*"])) == {*CORE, "todo", *STATEFUL}
+    assert set(names_of_tools(registry, enabled_toolsets=["*"])) == {*CORE, "todo", *STATEFUL}
 
 
 @pytest.mark.parametrize("names", [["mail"], ["send_mail"], ["all", "mail"], ["mail", "all"], ["all", "send_mail"]])
 def test_an_external_tool_is_offered_when_it_or_its_toolset_is_named(names):
     registry = registry_of([*TOOLS, tool("send_mail", "mail", side_effects="external")])
-    assert "send_mail" in selected(registry, enabled_toolsets=names)
+    assert "send_mail" in names_of_tools(registry, enabled_toolsets=names)
 
 
 def test_a_group_has_one_immutable_selection():
@@ -203,17 +203,17 @@ def test_an_unknown_toolset_names_near_ones():
     for key in ("enabled_toolsets", "disabled_toolsets"):
         with pytest.raises(ConfigError, match=f"{key}: expected a list"):
             select_tools(registry_of(), **{key: "terminal"})
-    assert selected(registry_of(), disabled_toolsets=None) == CORE
+    assert names_of_tools(registry_of(), disabled_toolsets=None) == CORE
 
 
 def test_disabled_toolsets_are_taken_away_at_the_end():
-    assert selected(registry_of(), enabled_toolsets=["all"], disabled_toolsets=["file_tools"]) == (
+    assert names_of_tools(registry_of(), enabled_toolsets=["all"], disabled_toolsets=["file_tools"]) == (
         "terminal",
         "process",
         "todo",
         *STATEFUL,
     )
-    assert selected(registry_of(), disabled_toolsets=["patch"]) == (
+    assert names_of_tools(registry_of(), disabled_toolsets=["patch"]) == (
         "terminal",
         "process",
         "read_file",
@@ -234,7 +234,7 @@ def test_an_alias_means_its_toolset_wherever_a_toolset_is_named():
     registry = registry_with_aliases(("first", "one", "1st"), ("second", "two", "2nd", "other"))
     assert validate_toolset(registry, "1st")
     assert resolve_toolset(registry, "other") == resolve_toolset(registry, "second") == ("two",)
-    assert selected(registry, enabled_toolsets=["first", "2nd"], disabled_toolsets=["other"]) == ("one",)
+    assert names_of_tools(registry, enabled_toolsets=["first", "2nd"], disabled_toolsets=["other"]) == ("one",)
 
 
 def test_an_alias_is_recorded_under_the_name_of_its_toolset():
@@ -304,7 +304,7 @@ def test_a_plugin_does_not_join_a_declared_toolset_silently():
 
 def test_tools_of_a_toolset_nobody_declared_are_reached_by_its_name():
     registry = registry_of([*TOOLS, tool("one", "acme"), tool("two", "acme")])
-    assert selected(registry, enabled_toolsets=["acme"]) == ("one", "two")
+    assert names_of_tools(registry, enabled_toolsets=["acme"]) == ("one", "two")
     assert resolve_toolset(registry, "acme") == ("one", "two")
 
 
@@ -319,7 +319,7 @@ def test_the_declared_tools_are_what_the_model_reads():
 
 
 def test_the_installed_plugins_give_the_default_selection():
-    assert selected(load_plugins()) == CORE
+    assert names_of_tools(load_plugins()) == CORE
 
 
 PLUGIN = """

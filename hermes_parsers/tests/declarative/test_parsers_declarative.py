@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from declarative_samples import CHANNELS, MARKUP, PLAIN, calls, changed, markup, read
+from declarative_samples import CHANNELS, MARKUP, PLAIN, alter, calls, markup, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,36 +147,36 @@ class TestWhatIsRefused:
             ({"start_anchor": "x"}, "fields: expected an object with at least one field, got None"),
             ({**PLAIN, "start_anchor": []}, r"start_anchor: expected a text, or a list of texts, got \[\]"),
             ({**PLAIN, "start_anchor_pattern": "x"}, "both 'start_anchor' and 'start_anchor_pattern'"),
-            (changed(PLAIN, "citations", open="["), "fields.citations: expected one of thinking,"),
-            (changed(PLAIN, "reasoning", open="[", close="]"), "reasoning under several names"),
-            (changed(PLAIN, "tool_calls", open=None), "can lack 'open'.* got 'tool_calls', 'content'"),
-            (changed(PLAIN, "thinking", open=None), "only 'content' can lack 'open'"),
-            (changed(PLAIN, "tool_calls", opne="x"), "fields.tool_calls has no key 'opne'.*did you mean 'open'"),
-            (changed(PLAIN, "tool_calls", open=""), "tool_calls.open: expected texts that are not empty, got ''"),
-            (changed(PLAIN, "tool_calls", open=[1]), "tool_calls.open: expected texts that are not empty, got 1"),
-            (changed(PLAIN, "tool_calls", open_pattern="<a>"), "both 'open' and 'open_pattern'"),
-            (changed(PLAIN, "tool_calls", repeats="yes"), "tool_calls.repeats: expected true or false, got 'yes'"),
-            (changed(PLAIN, "tool_calls", content="yaml"), "tool_calls.content: expected one of.* got 'yaml'"),
-            (changed(PLAIN, "tool_calls", content="text"), "content 'text'.*the opening must capture the name"),
-            (changed(PLAIN, "tool_calls", content_args=[]), r"content_args: expected an object, got \[\]"),
-            (changed(PLAIN, "tool_calls", content_args={"lax": 1}), "expected string_delims, unquoted_keys or"),
-            (changed(PLAIN, "tool_calls", content_args={"string_delims": ["'"]}), "a list of pairs of texts"),
-            (changed(PLAIN, "tool_calls", transform="{content.x}"), "transform: expected a mapping like"),
-            (changed(PLAIN, "tool_calls", transform={"name": "a {content}"}), "expected a placeholder alone"),
-            (changed(PLAIN, "tool_calls", transform={"name": "{other}"}), "expected placeholders for a capture"),
-            (changed(PLAIN, "tool_calls", transform_each=True, transform=None), "'transform_each' needs 'transform'"),
-            (changed(PLAIN, "tool_calls", join=","  , repeats=None), "'join' needs 'repeats'"),
-            (changed(MARKUP, "tool_calls", transform=None), "captures name, which only a transform can use"),
-            (changed(MARKUP, "tool_calls", content="kv-lines"), "expected one of line_sep, kv_sep, strip, value"),
+            (alter(PLAIN, "citations", open="["), "fields.citations: expected one of thinking,"),
+            (alter(PLAIN, "reasoning", open="[", close="]"), "reasoning under several names"),
+            (alter(PLAIN, "tool_calls", open=None), "can lack 'open'.* got 'tool_calls', 'content'"),
+            (alter(PLAIN, "thinking", open=None), "only 'content' can lack 'open'"),
+            (alter(PLAIN, "tool_calls", opne="x"), "fields.tool_calls has no key 'opne'.*did you mean 'open'"),
+            (alter(PLAIN, "tool_calls", open=""), "tool_calls.open: expected texts that are not empty, got ''"),
+            (alter(PLAIN, "tool_calls", open=[1]), "tool_calls.open: expected texts that are not empty, got 1"),
+            (alter(PLAIN, "tool_calls", open_pattern="<a>"), "both 'open' and 'open_pattern'"),
+            (alter(PLAIN, "tool_calls", repeats="yes"), "tool_calls.repeats: expected true or false, got 'yes'"),
+            (alter(PLAIN, "tool_calls", content="yaml"), "tool_calls.content: expected one of.* got 'yaml'"),
+            (alter(PLAIN, "tool_calls", content="text"), "content 'text'.*the opening must capture the name"),
+            (alter(PLAIN, "tool_calls", content_args=[]), r"content_args: expected an object, got \[\]"),
+            (alter(PLAIN, "tool_calls", content_args={"lax": 1}), "expected string_delims, unquoted_keys or"),
+            (alter(PLAIN, "tool_calls", content_args={"string_delims": ["'"]}), "a list of pairs of texts"),
+            (alter(PLAIN, "tool_calls", transform="{content.x}"), "transform: expected a mapping like"),
+            (alter(PLAIN, "tool_calls", transform={"name": "a {content}"}), "expected a placeholder alone"),
+            (alter(PLAIN, "tool_calls", transform={"name": "{other}"}), "expected placeholders for a capture"),
+            (alter(PLAIN, "tool_calls", transform_each=True, transform=None), "'transform_each' needs 'transform'"),
+            (alter(PLAIN, "tool_calls", join=","  , repeats=None), "'join' needs 'repeats'"),
+            (alter(MARKUP, "tool_calls", transform=None), "captures name, which only a transform can use"),
+            (alter(MARKUP, "tool_calls", content="kv-lines"), "expected one of line_sep, kv_sep, strip, value"),
             (markup(tag_pattern=None), "tag_pattern: expected a regular expression as a text, got None"),
             (markup(tag_pattern=r"<(?P<key>\w+)>"), "expected a group 'key' and a group 'value', once each"),
             (markup(value_parser={"name": "yaml"}), "value_parser.name: expected one of text, json"),
             (markup(value_parser="json"), "value_parser: expected an object like"),
             (markup(attributes=1), "expected one of tag_pattern, value_parser, merge_duplicates, got 'attributes'"),
-            (changed(PLAIN, "thinking", close=None), "fields.thinking never ends"),
-            (changed(PLAIN, "thinking", content="json"), "expected text for reasoning and content, got content 'json'"),
-            (changed(PLAIN, "thinking", open=None, open_pattern=r"<(?:a|b)\d>"), "expected a literal, or one of"),
-            (changed(PLAIN, "thinking", open=None, open_pattern="(?=[a-z])", close="x"), "has no literal to open with"),
+            (alter(PLAIN, "thinking", close=None), "fields.thinking never ends"),
+            (alter(PLAIN, "thinking", content="json"), "expected text for reasoning and content, got content 'json'"),
+            (alter(PLAIN, "thinking", open=None, open_pattern=r"<(?:a|b)\d>"), "expected a literal, or one of"),
+            (alter(PLAIN, "thinking", open=None, open_pattern="(?=[a-z])", close="x"), "has no literal to open with"),
         ],
     )  # fmt: skip
     def test_a_malformed_template_is_refused_with_place_and_remedy(self, template: Any, says: str):
@@ -207,7 +207,7 @@ class TestWhatIsRefused:
         ],
     )
     def test_a_pattern_that_could_need_backtracking_is_refused_by_name(self, pattern: str, why: str):
-        template = changed(PLAIN, "tool_calls", open=None, open_pattern=pattern)
+        template = alter(PLAIN, "tool_calls", open=None, open_pattern=pattern)
         with pytest.raises(ConfigError, match=f"(?s)fields.tool_calls.open_pattern: .*{why}"):
             from_response_template(template)
 

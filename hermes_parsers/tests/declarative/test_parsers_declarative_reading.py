@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from declarative_samples import CALL, CHANNELS, MARKUP, PLAIN, calls, changed, markup, read, tool
+from declarative_samples import CALL, CHANNELS, MARKUP, PLAIN, alter, calls, markup, read, tool
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers import from_response_template
@@ -28,19 +28,19 @@ class TestCalls:
         assert result.calls[0].arguments == '{"a":1.0,  "b": "\\u00e9"}'
 
     def test_several_literals_may_open_and_close(self):
-        template = changed(PLAIN, "tool_calls", open=["<call>", "<c>"], close=["</call>", "</c>", "</call>!"])
+        template = alter(PLAIN, "tool_calls", open=["<call>", "<c>"], close=["</call>", "</c>", "</call>!"])
         body = '{"name": "f", "arguments": {}}'
         result = read(template, f"<call>{body}</c> <c>{body}</call>!<c>{body}</call>")
         assert [attempt.raw[-9:] for attempt in result.attempts] == [": {}}</c>", "}</call>!", "}}</call>"]
 
     def test_a_field_without_closing_ends_with_its_json(self):
-        template = changed(PLAIN, "tool_calls", close=None)
+        template = alter(PLAIN, "tool_calls", close=None)
         result = read(template, '<call>{"name": "f", "arguments": {}} and so on')
         assert (calls(result), result.content) == ([("f", {})], " and so on")
         assert result.attempts[0].status is AttemptStatus.OK
 
     def test_the_model_s_own_id_is_kept(self):
-        template = changed(
+        template = alter(
             PLAIN,
             "tool_calls",
             transform={"id": "{content.ref}", "function": {"name": "{content.fn}", "arguments": "{content.in}"}},
@@ -49,7 +49,7 @@ class TestCalls:
         assert (result.calls[0].id, result.calls[0].wire_id) == ("x1", "x1")
 
     def test_a_name_may_be_fixed_or_arguments_be_a_member(self):
-        fixed = changed(PLAIN, "tool_calls", transform={"name": "search", "arguments": "{content.query}"})
+        fixed = alter(PLAIN, "tool_calls", transform={"name": "search", "arguments": "{content.query}"})
         assert calls(read(fixed, '<call>{"query": {"q": 1}}</call>')) == [("search", {"q": 1})]
         assert calls(read(fixed, "<call>{}</call>")) == [("search", {})]
 
@@ -90,7 +90,7 @@ class TestCalls:
             "open_pattern": r'\{"name":\s*"(?P<name>[^"]+)",\s*"parameters":\s*',
             "close_pattern": r"\}<\|eot\|>\s*",
         }
-        template = changed(PLAIN, "tool_calls", open=None, close=None, **call, transform=CALL)
+        template = alter(PLAIN, "tool_calls", open=None, close=None, **call, transform=CALL)
         text = '{"name": "f", "parameters": {"a": {}}}'
         assert [attempt.status.value for attempt in read(template, f"{text}<|eot|>").attempts] == ["ok"]
         result = read(template, text)
@@ -99,7 +99,7 @@ class TestCalls:
 
     def test_json_of_its_own_is_read_and_handed_on_as_json(self):
         arguments = {"unquoted_keys": True, "string_delims": [["<<", ">>"]]}
-        template = changed(
+        template = alter(
             PLAIN, "tool_calls", content_args=arguments, open=None, open_pattern=r"<call>(?P<name>\w+)", transform=CALL
         )
         result = read(template, '<call>f{a:<<x, "y": }>>,b-c:{d:[1,true,<<>>]},"e":-1.5e3}</call>')
@@ -111,7 +111,7 @@ class TestCalls:
         opening = r"(?:<call>|,\s*)(?P<name>\w+)\("
         quoted = {"string_delims": [["'", "'"]], "allow_non_json": True}
         pairs = r"(?P<key>\w+)=(?P<value>'[^']*'|[^,)]*)"
-        template = changed(
+        template = alter(
             MARKUP, "tool_calls", open_pattern=opening, close_pattern=r"\)(?:</call>)?", close=None,
             content_args={"tag_pattern": pairs, "value_parser": {"name": "json", "args": quoted}},
         )  # fmt: skip
@@ -169,7 +169,7 @@ class TestTags:
         assert [attempt.status.value for attempt in read(MARKUP, text).attempts] == ["truncated"]
 
     def test_lines_are_read_as_pairs(self):
-        template = changed(MARKUP, "tool_calls", content="kv-lines", content_args={"value_parser": {"name": "json"}})
+        template = alter(MARKUP, "tool_calls", content="kv-lines", content_args={"value_parser": {"name": "json"}})
         result = read(template, "<fn=f>\na: 1\nno pair\n b : [2, 3] \n</fn> done")
         assert (calls(result), result.content) == ([("f", {"a": 1, "b": [2, 3]})], " done")
         assert [attempt.status.value for attempt in read(template, "<fn=f>a: 1").attempts] == ["truncated"]
@@ -257,12 +257,12 @@ class TestRegions:
 class TestReasoning:
     @pytest.mark.parametrize("opening", [r"(?=[\s\S]*?</think>)", r"(?:^|<think>\s*)", r"\s*<think>\n?"])
     def test_a_lone_closing_mark_tells_that_the_prompt_opened_it(self, opening: str):
-        template = changed(PLAIN, "thinking", open=None, open_pattern=opening)
+        template = alter(PLAIN, "thinking", open=None, open_pattern=opening)
         result = read(template, "hm\n</think>\n\nYes.")
         assert (result.reasoning, result.content) == ("hm", "Yes.")
         assert read(template, "Yes.").content == "Yes."
 
     def test_space_around_the_closing_mark_is_its_own(self):
-        template = changed(PLAIN, "thinking", close=None, close_pattern=r"</think>\s*")
+        template = alter(PLAIN, "thinking", close=None, close_pattern=r"</think>\s*")
         result = read(template, "<think>\nhm\n</think>\n\nYes.")
         assert (result.reasoning, result.content) == ("hm", "Yes.")

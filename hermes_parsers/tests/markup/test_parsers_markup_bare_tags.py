@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from markup_families import FAMILIES, dialect_of, tag_of, written
+from markup_families import FAMILIES, dialect_of, tag_of, write_calls
 from parser_reading import function_tool, meaning, read, reasoning_tags, statuses
 
 COMMON = ["qwen3_coder", "qwen3_6", "step5", "mimo", "seed_oss", "minimax_m2", "dots", "minicpm5"]
@@ -45,7 +45,7 @@ def test_a_self_closed_tag_of_a_tool_is_a_call(name):
 
 @each_common
 def test_a_self_closed_tag_before_a_call_is_one_too(name):
-    call = written(name, ("bash", {"command": "ls"}))
+    call = write_calls(name, ("bash", {"command": "ls"}))
     dialect = dialect_of(name)
     bare = call[call.index(dialect.call.opening) : call.index(dialect.call_close) + len(dialect.call_close)]
     result = read(name, f"{self_closed(name, 'now')}\n{bare}")
@@ -69,7 +69,7 @@ def test_a_self_closed_tag_with_a_mark_of_the_model_is_a_call(name):
 @each_common
 @pytest.mark.parametrize("is_opened", [True, False])
 def test_a_tag_that_other_text_has_ends_no_reasoning(name, is_opened):
-    call = written(name, ("bash", {"command": "rm"}))
+    call = write_calls(name, ("bash", {"command": "rm"}))
     dialect = dialect_of(name)
     bare = call[call.index(dialect.call.opening) : call.index(dialect.call_close) + len(dialect.call_close)]
     opening = "" if is_opened else reasoning_tags(name)[0]

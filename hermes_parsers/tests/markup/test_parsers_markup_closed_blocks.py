@@ -6,7 +6,7 @@ import random
 from re import escape, finditer
 
 import pytest
-from markup_families import FAMILIES, OF_GLM, dialect_of, dialects_of, pairs_of, tag_of, written
+from markup_families import FAMILIES, OF_GLM, dialect_of, dialects_of, pairs_of, tag_of, write_calls
 from parser_reading import function_tool, meaning, read, statuses
 
 from hermes_parsers import get_parser
@@ -51,7 +51,7 @@ def test_any_mixture_of_marks_and_words_between_two_marks_is_an_attempt(name):
     for dialect in dialects_of(name):
         marks = [dialect.call.opening, dialect.parameter.opening, *dialect.openers, *dialect.block_closes]
         words += [*marks, dialect.call_close, dialect.parameter_close, dialect.prefix, dialect.suffix]
-    words += [tag_of(name, "bash"), written(name, ("f", {"a": "1"})), "<think>", "</think>"]
+    words += [tag_of(name, "bash"), write_calls(name, ("f", {"a": "1"})), "<think>", "</think>"]
     pairs = pairs_of(name)
     for _ in range(80):
         opening, closing = chance.choice(pairs)
@@ -80,12 +80,12 @@ def test_a_mark_without_its_closing_one_is_prose(name, before):
 @each_family
 def test_prose_between_two_marks_costs_no_call_behind_it(name):
     for opening, closing in pairs_of(name):
-        text = f"{opening} no call {closing}\n" + written(name, ("f", {"a": "1"}))
+        text = f"{opening} no call {closing}\n" + write_calls(name, ("f", {"a": "1"}))
         result = read(name, text)
         assert (meaning(result), statuses(result)) == ([("f", {"a": "1"})], ["invalid_json", "ok"])
 
 
-def broken(name, text):
+def break_parameter(name, text):
     """Damage the first call's parameter so that it is unreadable."""
     start = text.index(tag_of(name, "f")) + len(tag_of(name, "f"))
     end = text.index(dialect_of(name).call_close)
@@ -95,15 +95,15 @@ def broken(name, text):
 @each_family
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_call_that_cannot_be_read_is_reported_beside_a_good_one_of_its_block(name, is_first):
-    bad = broken(name, written(name, ("f", {"a": "1"}), ("g", {"x": "2"})))
-    text = bad if is_first else moved(name, bad)
+    bad = break_parameter(name, write_calls(name, ("f", {"a": "1"}), ("g", {"x": "2"})))
+    text = bad if is_first else swap_calls(name, bad)
     result = read(name, text)
     assert meaning(result) == [("g", {"x": "2"})]
     assert sorted(statuses(result)) == ["invalid_json", "ok"]
     assert "a: 1" in "".join(attempt.reason for attempt in result.attempts)
 
 
-def moved(name, text):
+def swap_calls(name, text):
     """Put the second call of a message before the first."""
     dialect = dialect_of(name)
     first, second = dialect.call_openers[0], dialect.suffix or dialect.call_close
@@ -117,7 +117,7 @@ def moved(name, text):
     "name", ["minimax_m2", "muse", "deepseek_v4", "dots", "kimi_k3", "minimax_m3", "step3", "hy_v3"]
 )
 def test_text_behind_the_last_call_of_a_block_is_reported(name):
-    text = written(name, ("f", {"a": "1"}))
+    text = write_calls(name, ("f", {"a": "1"}))
     closing = dialect_of(name).block_closes
     mark = next(one for one in closing if one in text)
     result = read(name, text.replace(mark, f"and more {mark}") + " Done.")
@@ -148,7 +148,7 @@ def self_closed(name, tool):
 
 def without_body(name, tool, replacement):
     """Write a call without parameters, with other text in place of its tag, body and closing mark."""
-    text = written(name, (tool, {}))
+    text = write_calls(name, (tool, {}))
     dialect = dialect_of(name)
     start, end = text.index(dialect.call.opening), text.index(dialect.call_close) + len(dialect.call_close)
     return text[:start] + replacement + text[end:]
@@ -173,7 +173,7 @@ def test_a_self_closed_call_is_one_without_parameters(name, tools, space):
 @pytest.mark.parametrize("name", SELF_CLOSED)
 @pytest.mark.parametrize("line", ["", "\n"])
 def test_a_self_closed_call_costs_none_before_or_behind_it(name, line):
-    other = written(name, ("bash", {"command": "ls"}), ("now", {}), ("bash", {"command": "pwd"}))
+    other = write_calls(name, ("bash", {"command": "ls"}), ("now", {}), ("bash", {"command": "pwd"}))
     dialect = dialect_of(name)
     middle = other.rindex(dialect.call.opening, 0, other.index("now"))
     end = other.index(dialect.call_close, middle) + len(dialect.call_close)
@@ -186,7 +186,7 @@ def test_a_self_closed_call_costs_none_before_or_behind_it(name, line):
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "step3"])
 @pytest.mark.parametrize("tools", [(), TOOLS])
 def test_a_call_without_parameters_or_end_before_another_one_is_unclosed(name, tools):
-    text = written(name, ("now", {}), ("bash", {"command": "ls"}))
+    text = write_calls(name, ("now", {}), ("bash", {"command": "ls"}))
     closing = dialect_of(name).call_close
     at = text.index(closing)
     result = read(name, text[:at] + text[at + len(closing) :].lstrip("\n"), *tools)
@@ -203,10 +203,10 @@ def test_a_self_closed_tag_that_parameters_follow_is_not_without_them():
     assert (cut.calls, statuses(cut)) == ((), ["truncated"])
 
 
-def glued(name, tool, *keys):
+def call_without_openings(name, tool, *keys):
     """Write a call in which these parameters lack their opening marks."""
     values = {"command": "echo hi", "description": "x"}
-    text = written(name, (tool, values))
+    text = write_calls(name, (tool, values))
     opening = dialect_of(name).parameter.opening
     for key in keys:
         text = text.replace(f"{opening}{key}", key, 1)
@@ -217,7 +217,7 @@ def glued(name, tool, *keys):
 @pytest.mark.parametrize("keys", [("command",), ("description",), ("command", "description")])
 @pytest.mark.parametrize("is_on_one_line", [True, False])
 def test_a_parameter_without_its_opening_mark_is_read_where_only_one_tool_can_be_meant(name, keys, is_on_one_line):
-    text, values = glued(name, "bash", *keys)
+    text, values = call_without_openings(name, "bash", *keys)
     result = read(name, text.replace("\n", "") if is_on_one_line else text, *TOOLS)
     assert (meaning(result), statuses(result), result.content) == ([("bash", values)], ["repaired"], None)
     assert f"{dialect_of(name).parameter.opening} is missing" in result.attempts[0].reason
@@ -234,13 +234,13 @@ def test_a_parameter_without_its_opening_mark_is_read_where_only_one_tool_can_be
     ],
 )
 def test_a_parameter_without_its_opening_mark_is_an_attempt_where_there_is_doubt(name, tools):
-    text, _ = glued(name, "bash", "command")
+    text, _ = call_without_openings(name, "bash", "command")
     result = read(name, text.replace("\n", "").replace("<tool_sep>", ""), *tools)
     assert (result.calls, statuses(result), result.content) == ((), ["invalid_json"], None)
 
 
 def test_a_value_that_quotes_the_end_of_another_parameter_is_not_split():
-    text, values = glued("glm47", "bash", "description")
+    text, values = call_without_openings("glm47", "bash", "description")
     tool = function_tool("bash", command=TEXT)
     [call] = read("glm47", text, tool).calls
     assert values["command"] in call.arguments
@@ -249,7 +249,7 @@ def test_a_value_that_quotes_the_end_of_another_parameter_is_not_split():
 
 @each_family
 def test_a_block_s_closing_mark_written_twice_is_no_content(name):
-    text = written(name, ("f", {"a": "1"}))
+    text = write_calls(name, ("f", {"a": "1"}))
     for closing in (*dialect_of(name).block_closes, dialect_of(name).call_close):
         if text.endswith(closing):
             for line in ("", "\n"):
@@ -259,7 +259,7 @@ def test_a_block_s_closing_mark_written_twice_is_no_content(name):
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if dialect_of(name).blocks])
 def test_a_call_s_closing_mark_written_twice_is_seen_in_the_status(name):
-    text = written(name, ("f", {"a": "1"}), ("g", {}))
+    text = write_calls(name, ("f", {"a": "1"}), ("g", {}))
     closing = dialect_of(name).call_close
     for line in ("", "\n"):
         result = read(name, text.replace(closing, f"{closing}{line}{closing}", 1))
@@ -271,7 +271,7 @@ def test_a_call_s_closing_mark_written_twice_is_seen_in_the_status(name):
 @pytest.mark.parametrize("blank", ["", " ", "\n", "\t "])
 def test_a_nameless_call_in_a_closed_block_is_an_attempt(name, blank):
     tag = tag_of(name, "QQ")
-    text = written(name, ("QQ", {})).replace(tag, tag.replace("QQ", blank))
+    text = write_calls(name, ("QQ", {})).replace(tag, tag.replace("QQ", blank))
     result = read(name, text)
     assert (result.calls, len(result.attempts)) == ((), 1)
     assert get_parser(name).parse(text, None, "lenient").calls == ()

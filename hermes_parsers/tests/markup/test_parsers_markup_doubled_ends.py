@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from markup_families import FAMILIES, dialect_of, end_of, written
+from markup_families import FAMILIES, dialect_of, end_of, write_calls
 from parser_reading import function_tool, meaning, read, statuses
 
 from hermes_parsers import get_parser
@@ -23,9 +23,9 @@ def ends(name, text, key):
     return at, at + len(mark)
 
 
-def repeated(name, key, between, times=1):
+def call_with_repeated_end(name, key, between, times=1):
     """Write a call in which the closing mark of a parameter appears again after other text."""
-    text = written(name, ("f", ARGUMENTS))
+    text = write_calls(name, ("f", ARGUMENTS))
     start, end = ends(name, text, key)
     return text[:end] + (between + text[start:end]) * times + text[end:]
 
@@ -35,7 +35,7 @@ def repeated(name, key, between, times=1):
 @each_gap
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_value_ends_at_the_first_of_two_closing_marks(name, key, gap, times):
-    text = repeated(name, key, gap, times)
+    text = call_with_repeated_end(name, key, gap, times)
     result = read(name, text, TOOL)
     assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])
     assert f"{key}: its closing mark appears twice" in result.attempts[0].reason
@@ -47,7 +47,7 @@ def test_a_value_ends_at_the_first_of_two_closing_marks(name, key, gap, times):
 
 @each_family
 def test_all_of_a_call_s_closing_marks_may_stand_there_twice(name):
-    text = written(name, ("f", ARGUMENTS), ("f", {"a": "1"}))
+    text = write_calls(name, ("f", ARGUMENTS), ("f", {"a": "1"}))
     for key in reversed(ARGUMENTS):
         start, end = ends(name, text, key)
         text = f"{text[:end]}\n{text[start:end]}{text[end:]}"
@@ -60,21 +60,21 @@ def test_all_of_a_call_s_closing_marks_may_stand_there_twice(name):
 def test_a_closing_mark_with_text_around_it_is_text(name, tools):
     mark = dialect_of(name).parameter_close
     for value in (f"a {mark} b", f"a{mark}\n{mark}b", f"a\n{mark}\n{mark}\nb {mark} c"):
-        result = read(name, written_as(name, value), *tools)
+        result = read(name, call_with_value(name, value), *tools)
         assert [values["a"] for _, values in meaning(result)] == [value], value
         assert statuses(result) == ["ok"]
         assert "read as text" in result.attempts[0].reason
 
 
-def written_as(name, value):
+def call_with_value(name, value):
     """Write a call with a value that contains marks, which `render` may refuse."""
-    return written(name, ("f", {"a": "QQ", "b": "2"})).replace("QQ", value)
+    return write_calls(name, ("f", {"a": "QQ", "b": "2"})).replace("QQ", value)
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "minimax_m3"])
 def test_a_value_with_a_mark_in_it_ends_at_the_first_of_the_last_two(name):
     mark = dialect_of(name).parameter_close
-    text = written_as(name, f"a {mark} b")
+    text = call_with_value(name, f"a {mark} b")
     end = text.index(mark, text.index(f"{mark} b") + 1) + len(mark)
     result = read(name, f"{text[:end]}\n{mark}{text[end:]}", TOOL)
     assert (meaning(result), statuses(result)) == ([("f", {"a": f"a {mark} b", "b": "2"})], ["repaired"])
@@ -82,7 +82,7 @@ def test_a_value_with_a_mark_in_it_ends_at_the_first_of_the_last_two(name):
 
 @each_family
 def test_two_marks_of_one_parameter_and_none_of_another_are_both_told(name):
-    text = repeated(name, "a", "\n")
+    text = call_with_repeated_end(name, "a", "\n")
     start, end = ends(name, text, "n")
     result = read(name, text[:start].rstrip("\n") + text[end:].lstrip("\n"), TOOL)
     found = [(tool, {key: str(value).strip() for key, value in values.items()}) for tool, values in meaning(result)]
@@ -108,7 +108,7 @@ KEYS = {"glm45": "</arg_key>", "glm47": "</arg_key>", "hy_v3": "</arg_key>", "k2
 @pytest.mark.parametrize("key", ["a", "n", "b"])
 @each_gap
 def test_a_key_s_closing_mark_may_stand_there_twice(name, mark, key, gap):
-    text = written(name, ("f", ARGUMENTS)).replace(f">{key}{mark}", f">{key}{mark}{gap}{mark}")
+    text = write_calls(name, ("f", ARGUMENTS)).replace(f">{key}{mark}", f">{key}{mark}{gap}{mark}")
     result = read(name, text, TOOL)
     assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])
     assert f"{key}: {mark} appears twice" in result.attempts[0].reason
@@ -140,5 +140,5 @@ def test_two_marks_of_kimi_k3_s_json_end_it_at_the_first():
 
 @pytest.mark.parametrize("mode", ["strict", "lenient"])
 def test_it_is_a_call_in_both_modes(mode):
-    result = get_parser("qwen3_coder").parse(repeated("qwen3_coder", "a", "\n"), [TOOL], mode)
+    result = get_parser("qwen3_coder").parse(call_with_repeated_end("qwen3_coder", "a", "\n"), [TOOL], mode)
     assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from markup_families import FAMILIES, dialect_of, tag_of, written
+from markup_families import FAMILIES, dialect_of, tag_of, write_calls
 from parser_reading import function_tool, meaning, read, statuses
 
 from hermes_parsers import get_parser
@@ -32,7 +32,7 @@ def end_of_block(name, text):
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_a_good_call_before_what_cannot_be_read_is_ok_for_every_cut(name, bad):
-    text = written(name, ("f", {"a": "1"}))
+    text = write_calls(name, ("f", {"a": "1"}))
     end = end_of_block(name, text)
     for space in ("", "\n"):
         whole = f"{text[:end]}{space}{bad(name)}{space}{text[end:]}"
@@ -50,7 +50,7 @@ def test_a_good_call_before_what_cannot_be_read_is_ok_for_every_cut(name, bad):
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("behind", ["", "\nDone.", " and then words"])
 def test_a_good_call_of_a_block_that_never_ends_is_unclosed(name, behind):
-    text = written(name, ("f", {"a": "1"}))
+    text = write_calls(name, ("f", {"a": "1"}))
     result = read(name, text[: end_of_block(name, text)] + behind, *TOOLS)
     assert (meaning(result), statuses(result)) == ([("f", {"a": "1"})], ["unclosed"])
     assert "is missing" in result.attempts[0].reason

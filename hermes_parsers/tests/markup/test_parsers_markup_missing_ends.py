@@ -37,14 +37,14 @@ ARGUMENTS = {"a": "one two", "b": "three", "c": "four"}
 TOOL = function_tool("f", **{key: {"type": "string"} for key in ARGUMENTS})
 
 
-def written(name, **arguments):
+def write_call(name, **arguments):
     call = {"id": "call00000", "function": {"name": "f", "arguments": arguments}}
     return get_parser(name).render({"role": "assistant", "content": "", "tool_calls": [call]})
 
 
 def dialect_of(name):
     """Return the dialect that a family writes."""
-    text = written(name, a="1")
+    text = write_call(name, a="1")
     parser = get_parser(name)
     assert isinstance(parser, MarkupParser)
     return next(one for one in parser.dialects if one.parameter_close in text)
@@ -67,7 +67,7 @@ def without(text, spans, *, lines):
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("tools", [(), (TOOL,)])
 def test_a_parameter_ends_at_the_next_one_s_opening(name, tools):
-    text = written(name, **ARGUMENTS)
+    text = write_call(name, **ARGUMENTS)
     ends = ends_of(name, text)
     assert len(ends) == len(ARGUMENTS)
     for missing in (ends[:1], ends[1:2], ends[:2], ends[2:], ends):
@@ -81,7 +81,7 @@ def test_a_parameter_ends_at_the_next_one_s_opening(name, tools):
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "minimax_m3"])
 def test_everything_on_one_line_is_read_so_as_well(name):
-    text = re.sub(r"\s*\n\s*", "", written(name, **ARGUMENTS))
+    text = re.sub(r"\s*\n\s*", "", write_call(name, **ARGUMENTS))
     if name.startswith("glm45"):
         text = text.replace("<tool_call>f", "<tool_call>f\n")
     for missing in (ends_of(name, text)[:1], ends_of(name, text)[:2]):
@@ -92,10 +92,10 @@ def test_everything_on_one_line_is_read_so_as_well(name):
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "minimax_m3"])
 def test_an_opening_that_a_closed_value_quotes_with_its_end_is_text(name):
     parameter = dialect_of(name).parameter
-    inner = written(name, x="1")
+    inner = write_call(name, x="1")
     inner = inner[inner.index(parameter.opening) : ends_of(name, inner)[0][1]]
     for value in (f"see {inner} here", f"{inner}", f"a\n{inner}\nb"):
-        text = written(name, a=value, b="2")
+        text = write_call(name, a=value, b="2")
         for tools in ((), (function_tool("f", a={"type": "string"}, b={"type": "string"}),), (TOOL,)):
             result = read(name, text, *tools)
             # Two closing marks in a row may belong to one parameter if its name could be any text.
@@ -107,10 +107,10 @@ def test_an_opening_that_a_closed_value_quotes_with_its_end_is_text(name):
 @pytest.mark.parametrize("name", ["qwen3_coder", "seed_oss", "glm45", "minimax_m2", "muse", "deepseek_v32"])
 def test_an_opening_that_is_quoted_alone_in_a_line_is_text(name):
     parameter = dialect_of(name).parameter
-    whole = written(name, x="1")
+    whole = write_call(name, x="1")
     opening = parameter.match(whole, whole.index(parameter.opening))[0]
     for value in (f"the mark {opening} begins one", f"`{opening}`", f'"{opening}"'):
-        text = written(name, a=value, b="2")
+        text = write_call(name, a=value, b="2")
         result = read(name, text, function_tool("f", a={"type": "string"}, b={"type": "string"}))
         assert (meaning(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"]), text
         assert meaning(read(name, text)) == [("f", {"a": value, "b": "2"})]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from every_cut import read_at_every_cut
-from markup_families import FAMILIES, dialect_of, dialects_of, pairs_of, tag_of, written
+from markup_families import FAMILIES, dialect_of, dialects_of, pairs_of, tag_of, write_calls
 from parser_reading import function_tool, meaning, read, reasoning_tags, statuses
 
 from hermes_parsers.engine.scanning.scan import Scan
@@ -71,7 +71,7 @@ def test_a_block_whose_mark_is_not_quoted_is_an_attempt(name, before):
 
 @each_family
 def test_a_call_between_quotes_is_one(name):
-    call = written(name, ("bash", {"command": "ls"})).strip()
+    call = write_calls(name, ("bash", {"command": "ls"})).strip()
     result = read(name, f"`{call}`", BASH)
     assert meaning(result) == [("bash", {"command": "ls"})]
 
@@ -98,7 +98,7 @@ def test_a_tag_that_closes_itself_outside_of_quotes_and_code_is_a_call(name, bef
 
 @each_common
 def test_a_fence_in_a_call_opens_none_behind_it(name):
-    call = written(name, ("bash", {"command": "echo '\n```\n'"}))
+    call = write_calls(name, ("bash", {"command": "echo '\n```\n'"}))
     text = f"{call} And {self_closed(name, 'now')}"
     assert [tool for tool, _ in meaning(read(name, text, NOW, BASH))] == ["bash", "now"]
 
@@ -115,7 +115,7 @@ def blocks(name):
     """Return two calls in a block as four parts: the text before the first, the first, the second, and the text after
     them.
     """
-    text = written(name, ("bash", {"command": "ls"}), ("now", {})).strip()
+    text = write_calls(name, ("bash", {"command": "ls"}), ("now", {})).strip()
     dialect = dialect_of(name)
     begins, ends = dialect.call_openers[0], dialect.suffix or dialect.call_close
     first = text.index(begins)

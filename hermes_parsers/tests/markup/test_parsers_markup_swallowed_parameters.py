@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from markup_families import FAMILIES, dialect_of, end_of, written
+from markup_families import FAMILIES, dialect_of, end_of, write_calls
 from parser_reading import function_tool, meaning, read, statuses
 
 TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
@@ -16,7 +16,7 @@ BEFORE = ["x ", "x\n", "x) ", "x: `y` ", 'say "hi"\t', "f(x, ", "x\n\n  ", "- x 
 
 
 def tag_of(name, key):
-    text = written(name, ("f", {key: "1"}))
+    text = write_calls(name, ("f", {key: "1"}))
     tag = dialect_of(name).parameter.match(text, text.index(dialect_of(name).parameter.opening))
     assert tag is not None
     return tag[0]
@@ -24,18 +24,18 @@ def tag_of(name, key):
 
 def parameter(name, key, value):
     """Write a parameter as the family does."""
-    text = written(name, ("f", {key: value}))
+    text = write_calls(name, ("f", {key: value}))
     return text[text.index(dialect_of(name).parameter.opening) : text.index(end_of(name, key))] + end_of(name, key)
 
 
 def holding(name, body, **others):
     """Write a call whose parameter `a` holds a text up to its own closing mark, which is there or missing."""
-    text = written(name, ("f", {"a": "QQ", **others}))
+    text = write_calls(name, ("f", {"a": "QQ", **others}))
     at = text.index("QQ")
     return text[:at] + body + text[text.index(end_of(name, "a"), at) + len(end_of(name, "a")) :]
 
 
-def stripped(result):
+def strip_values(result):
     return [(name, {key: str(value).strip() for key, value in values.items()}) for name, values in meaning(result)]
 
 
@@ -45,7 +45,7 @@ def stripped(result):
 def test_a_declared_parameter_begins_behind_one_without_its_closing_mark(name, before, line):
     text = holding(name, f"{before}{tag_of(name, 'n')}{line}3{line}{end_of(name, 'n')}", b="y z")
     result = read(name, text, TOOL)
-    assert (stripped(result), statuses(result)) == (
+    assert (strip_values(result), statuses(result)) == (
         [("f", {"a": before.strip(), "n": "3", "b": "y z"})],
         ["unclosed"],
     )
@@ -68,7 +68,7 @@ def test_without_schemas_it_begins_so_too_or_the_status_tells_the_doubt(name, be
 def test_several_may_lack_their_closing_marks(name, gap):
     body = f"x{gap}{tag_of(name, 'b')}y{gap}{tag_of(name, 'c')}z{gap}{parameter(name, 'n', 3)}"
     result = read(name, holding(name, body), TOOL)
-    assert (stripped(result), statuses(result)) == ([("f", {"a": "x", "b": "y", "c": "z", "n": "3"})], ["unclosed"])
+    assert (strip_values(result), statuses(result)) == ([("f", {"a": "x", "b": "y", "c": "z", "n": "3"})], ["unclosed"])
 
 
 @each_family
@@ -97,7 +97,7 @@ def test_one_closing_mark_may_be_missing_and_a_later_one_be_there_twice_which_th
 def test_a_value_that_holds_whole_parameters_is_text_and_can_be_written(name, tools, around):
     whole = parameter(name, "n", "3")
     value = around.replace("QQ", whole)
-    text = written(name, ("f", {"b": "p", "a": value}))
+    text = write_calls(name, ("f", {"b": "p", "a": value}))
     result = read(name, text, *tools)
     assert meaning(result) == [("f", {"b": "p", "a": value})]
     assert statuses(result) == ["unclosed" if value.endswith(whole) else "ok"]
@@ -120,7 +120,7 @@ def test_a_tag_between_quotes_is_text(name, tools, quotes):
     value = f"the mark {quotes[0]}{tag_of(name, 'n')}{quotes[1]} begins one"
     text = holding(name, f"{value}{end_of(name, 'a')}", b="2")
     result = read(name, text, *tools)
-    assert (stripped(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"])
+    assert (strip_values(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"])
 
 
 @each_family
@@ -128,7 +128,7 @@ def test_a_tag_between_quotes_is_text(name, tools, quotes):
 def test_a_whole_parameter_with_text_around_it_is_text(name, tools):
     value = f"see {parameter(name, 'n', 3)} here"
     result = read(name, holding(name, f"{value}{end_of(name, 'a')}", b="2"), *tools)
-    assert (stripped(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"])
+    assert (strip_values(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"])
 
 
 @each_family
@@ -136,14 +136,14 @@ def test_a_whole_parameter_with_text_around_it_is_text(name, tools):
 def test_a_tag_whose_parameter_is_given_besides_is_text(name, tools):
     for value in (f"the {tag_of(name, 'b')} begins", f"x\n{parameter(name, 'b', '1')}"):
         result = read(name, holding(name, f"{value}{end_of(name, 'a')}", b="2"), *tools)
-        assert (stripped(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"]), value
+        assert (strip_values(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"]), value
 
 
 @each_family
 def test_text_between_two_parameters_is_left_out_and_told_where_a_later_mark_is_missing(name):
     body = f"x{end_of(name, 'a')} and {tag_of(name, 'b')}y "
     result = read(name, holding(name, body, n=3), TOOL)
-    assert (stripped(result), statuses(result)) == ([("f", {"a": "x", "b": "y", "n": "3"})], ["unclosed"])
+    assert (strip_values(result), statuses(result)) == ([("f", {"a": "x", "b": "y", "n": "3"})], ["unclosed"])
     assert "left out text between the parameters: 'and'" in result.attempts[0].reason
 
 
@@ -154,7 +154,7 @@ def test_a_tag_among_words_stays_text_where_it_would_have_a_line_of_its_own_and_
     result = read(name, holding(name, f"{value}{end_of(name, 'a')}", n=3), *tools)
     assert statuses(result) == ["unclosed"]
     if dialect_of(name).own_lines:
-        assert stripped(result) == [("f", {"a": value, "n": "3"})]
+        assert strip_values(result) == [("f", {"a": value, "n": "3"})]
 
 
 @each_family
@@ -162,7 +162,7 @@ def test_a_tag_among_words_stays_text_where_it_would_have_a_line_of_its_own_and_
 def test_a_value_that_is_a_whole_parameter_stays_text_and_the_status_tells_the_doubt(name, tools):
     value = parameter(name, "b", "y")
     result = read(name, holding(name, f"{value}{end_of(name, 'a')}", n=3), *tools)
-    assert (stripped(result), statuses(result)) == ([("f", {"a": value, "n": "3"})], ["unclosed"])
+    assert (strip_values(result), statuses(result)) == ([("f", {"a": value, "n": "3"})], ["unclosed"])
 
 
 M3 = "]<]minimax[>["
@@ -175,4 +175,4 @@ def test_minimax_m3_takes_no_element_for_a_part_of_one_that_lacks_its_mark(gap, 
         body = f"<a>x{gap}{n}{gap}<b>y</b>".replace("<", f"{M3}<")
         text = f'{M3}<tool_call>\n{M3}<invoke name="f">{body}{M3}</invoke>\n{M3}</tool_call>'
         result = read("minimax_m3", text, *tools)
-        assert (stripped(result), statuses(result)) == ([("f", {"a": "x", "n": "3", "b": "y"})], ["unclosed"])
+        assert (strip_values(result), statuses(result)) == ([("f", {"a": "x", "n": "3", "b": "y"})], ["unclosed"])

@@ -20,8 +20,8 @@ from parser_reading import (
     pieces,
     qwen3_coder,
     read,
+    read_stream,
     statuses,
-    streamed,
     wide,
 )
 
@@ -32,7 +32,7 @@ from hermes_testing.suites.parser.invariants import is_json_object
 def test_a_stream_hands_on_the_argument_text_that_the_model_wrote():
     """vllm#10395 (PR 10398): completing half an object and comparing gave arguments that the model had not written."""
     arguments = '{ "city":"Dallas",\t"state" : "TX", "n": [1.0, {"x": "\\u00e9}"}] }'
-    events, result = streamed(get_parser("hermes"), list(hermes(f'{{"name": "f", "arguments": {arguments}}}')))
+    events, result = read_stream(get_parser("hermes"), list(hermes(f'{{"name": "f", "arguments": {arguments}}}')))
     assert [event.call.arguments for event in events if event.call] == [arguments]
     assert result.calls[0].arguments == arguments
 
@@ -53,7 +53,7 @@ NO_ARGUMENTS = {
 @pytest.mark.parametrize(("name", "text"), NO_ARGUMENTS.values(), ids=NO_ARGUMENTS)
 def test_a_call_without_parameters_has_an_empty_object(name, text):
     """vllm#28806, TensorRT-LLM PR 19228: such calls were never completed in a stream."""
-    events, result = streamed(get_parser(name), list(f"{text}\nAll done."))
+    events, result = read_stream(get_parser(name), list(f"{text}\nAll done."))
     assert [(event.call.name, event.call.arguments) for event in events if event.call] == [("get_time", "{}")]
     assert "All done." in (result.content or "")
 
@@ -104,7 +104,7 @@ def test_no_text_holds_a_parser_up(name, text):
     """
     parser = get_parser(name)
     parser.parse(text)
-    streamed(parser, pieces(text, 5))
+    read_stream(parser, pieces(text, 5))
 
 
 TWO_CALLS = {
@@ -131,7 +131,7 @@ def test_two_calls_survive_every_way_of_cutting_the_stream(name, cuts):
     text = f"Look:\n{TWO_CALLS[name]}"
     places = sorted({0, *cuts, len(text)} & set(range(len(text) + 1)))
     deltas = [text[start:end] for start, end in pairwise(places)]
-    events, result = streamed(get_parser(name), deltas, TOOLS)
+    events, result = read_stream(get_parser(name), deltas, TOOLS)
     assert [event.call.name for event in events if event.call] == ["f", "g"]
     assert result == get_parser(name).parse(text, TOOLS)
     assert meaning(result) == [("f", {"a": "x"}), ("g", {"b": 2})]
@@ -148,7 +148,7 @@ def test_two_calls_survive_every_way_of_cutting_the_stream(name, cuts):
 )
 def test_the_end_of_a_stream_gives_out_what_was_held_back(name, text):
     """sglang#35563 (PR 35625): half a mark at the end was swallowed."""
-    events, result = streamed(get_parser(name), list(text))
+    events, result = read_stream(get_parser(name), list(text))
     assert "".join(event.text for event in events) == text
     assert (result.content, result.calls) == (text, ())
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from parser_reading import meaning, pieces, streamed
+from parser_reading import meaning, pieces, read_stream
 
 from hermes_parsers import get_parser
 from hermes_testing.suites.parser.invariants import violations
@@ -21,7 +21,7 @@ def read(case, text=None):
     return parser.parse(case["text"] if text is None else text, REPORTS["tools"][case["tools"]])
 
 
-def told(result):
+def fields_of(result):
     return {
         "content": result.content,
         "reasoning": result.reasoning,
@@ -32,7 +32,7 @@ def told(result):
 @each_case
 def test_a_report_s_text_is_read_right(case):
     result = read(case)
-    assert told(result) == case["expected"]
+    assert fields_of(result) == case["expected"]
     assert violations(case["text"], result) == []
 
 
@@ -44,7 +44,7 @@ def test_a_report_s_text_is_read_the_same_however_it_is_cut(case):
         *([text[:at], text[at:]] for at in range(len(text) + 1)),
         *(pieces(text, size) for size in (1, 2, 3, 7, 20)),
     ):
-        assert streamed(parser, deltas, tools)[1] == whole, deltas
+        assert read_stream(parser, deltas, tools)[1] == whole, deltas
 
 
 @each_case
@@ -62,7 +62,7 @@ def test_what_a_report_means_is_written_as_the_template_does_and_reads_the_same(
     message = {"role": "assistant", "content": wanted["content"], "reasoning_content": wanted["reasoning"]}
     parser = get_parser(case["family"])
     text = parser.render({**message, "tool_calls": calls})
-    assert told(parser.parse(text, REPORTS["tools"][case["tools"]])) == wanted
+    assert fields_of(parser.parse(text, REPORTS["tools"][case["tools"]])) == wanted
 
 
 def test_no_case_is_left_out():

@@ -53,7 +53,7 @@ CHANNELS: dict[str, Any] = {
 }
 
 
-def changed(template: dict[str, Any], field: str, **values: Any) -> dict[str, Any]:
+def alter(template: dict[str, Any], field: str, **values: Any) -> dict[str, Any]:
     """Copy a template with other keys in one field; a key with the value None is left out."""
     copied = copy.deepcopy(template)
     copied["fields"].setdefault(field, {}).update(values)
@@ -63,7 +63,7 @@ def changed(template: dict[str, Any], field: str, **values: Any) -> dict[str, An
 
 def markup(**arguments: Any) -> dict[str, Any]:
     """Copy the markup template with other content arguments."""
-    return changed(MARKUP, "tool_calls", content_args={**MARKUP["fields"]["tool_calls"]["content_args"], **arguments})
+    return alter(MARKUP, "tool_calls", content_args={**MARKUP["fields"]["tool_calls"]["content_args"], **arguments})
 
 
 def read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parser_reading import Mode, Schema, read, streamed
+from parser_reading import Mode, Schema, read, read_stream
 
 from hermes_core.contracts.parsing import ParseResult
 from hermes_parsers import get_parser
@@ -13,6 +13,6 @@ def read_at_every_cut(name: str, text: str, *tools: Schema, mode: Mode = "strict
     result = read(name, text, *tools, mode=mode)
     parser = get_parser(name)
     for place in range(1, len(text)):
-        in_two = streamed(parser, [text[:place], text[place:]], tools, mode)[1]
+        in_two = read_stream(parser, [text[:place], text[place:]], tools, mode)[1]
         assert in_two == result, f"cut behind {text[:place]!r}: {in_two}\nwhole: {result}"
     return result

@@ -36,7 +36,7 @@ OF_GLM = ["glm45", "glm47", "hy_v3", "hy_v4", "k2_horizon", "solar_open2"]
 """The families in which the call's opening mark is complete, and the tool's name follows it."""
 
 
-def written(name: str, *calls: tuple[str, dict[str, Any]], content: str = "") -> str:
+def write_calls(name: str, *calls: tuple[str, dict[str, Any]], content: str = "") -> str:
     """Write calls of (name, arguments) as a family does."""
     tool_calls = [{"id": "call00000", "function": {"name": tool, "arguments": values}} for tool, values in calls]
     return get_parser(name).render({"role": "assistant", "content": content, "tool_calls": tool_calls})
@@ -51,7 +51,7 @@ def dialects_of(name: str) -> tuple[Dialect, ...]:
 
 def dialect_of(name: str) -> Dialect:
     """Return the dialect that a family writes."""
-    text = written(name, ("f", {"a": "1"}))
+    text = write_calls(name, ("f", {"a": "1"}))
     return next(one for one in dialects_of(name) if one.parameter_close in text)
 
 
@@ -68,7 +68,7 @@ def pairs_of(name: str) -> list[tuple[str, str]]:
 def tag_of(name: str, tool: str) -> str:
     """Return the tag that opens a call of a tool."""
     call = dialect_of(name).call
-    text = written(name, (tool, {"a": "1"}))
+    text = write_calls(name, (tool, {"a": "1"}))
     found = call.match(text, text.index(call.opening))
     assert found is not None
     return found[0]

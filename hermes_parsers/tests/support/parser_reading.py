@@ -21,7 +21,7 @@ def read(name: str, text: str, *tools: Schema, mode: Mode = "strict", **options:
     result = parser.parse(text, tools or None, mode)
     assert violations(text, result) == []
     for size in (1, 4, 11, len(text) + 1):
-        in_pieces = streamed(parser, pieces(text, size), tools, mode)[1]
+        in_pieces = read_stream(parser, pieces(text, size), tools, mode)[1]
         assert in_pieces == result, f"in pieces of {size}: {in_pieces}\nwhole: {result}"
     return result
 
@@ -40,7 +40,7 @@ def reasoning_tags(name: str) -> tuple[str, str]:
     return tags
 
 
-def streamed(
+def read_stream(
     parser: ToolCallParser, deltas: Iterable[str], tools: Sequence[Schema] = (), mode: Mode = "strict"
 ) -> tuple[list[ParseEvent], ParseResult]:
     """Feed pieces to a stream and return all its events and its result."""

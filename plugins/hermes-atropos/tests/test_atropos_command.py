@@ -27,7 +27,7 @@ class Env(PuzzleEnv):
         return HermesAgentEnvConfig(group_size=3, max_agent_turns=7), [server(model_name="of-init")]
 
 
-def written(tmp_path, values):
+def write_yaml(tmp_path, values):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(values))
     return str(path)
@@ -42,7 +42,7 @@ def test_config_init_is_what_holds_without_more():
 
 def test_the_file_wins_over_config_init_and_flags_over_both(tmp_path):
     """hermes-agent's YAML is accepted unchanged."""
-    path = written(
+    path = write_yaml(
         tmp_path,
         {
             "env": {"group_size": 5, "max_agent_turns": 9, "enabled_toolsets": ["terminal"]},
@@ -78,7 +78,7 @@ def test_a_flags_text_becomes_what_its_field_takes(words, field, value):
 
 
 def test_several_servers_come_from_the_file(tmp_path):
-    path = written(tmp_path, {"openai": [{"base_url": "http://a/v1"}, {"base_url": "http://b/v1"}]})
+    path = write_yaml(tmp_path, {"openai": [{"base_url": "http://a/v1"}, {"base_url": "http://b/v1"}]})
     assert [s.base_url for s in parse(Env, ["serve", "--config", path]).servers] == ["http://a/v1", "http://b/v1"]
     with pytest.raises(ConfigError, match="expected one server with --openai flags"):
         parse(Env, ["serve", "--config", path, "--openai.model_name", "m"])
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_named_with_what_is_near(words, message):
 )
 def test_what_is_wrong_in_the_file_is_named_too(tmp_path, values, message):
     with pytest.raises(ConfigError, match=message):
-        parse(Env, ["serve", "--config", written(tmp_path, values)])
+        parse(Env, ["serve", "--config", write_yaml(tmp_path, values)])
 
 
 def test_the_displayed_config_can_be_loaded_again_and_contains_no_key(tmp_path):
@@ -220,7 +220,7 @@ def test_displayed_and_reported_configs_contain_no_secret_of_any_option(tmp_path
         "use_wandb": True,
     }
     servers = {"base_url": "http://me:m4rk3r-m4rk3r@host/v1", "api_key": "m4rk3r-m4rk3r"}
-    got = parse(Env, ["serve", "--config", written(tmp_path, {"env": settings, "openai": servers})])
+    got = parse(Env, ["serve", "--config", write_yaml(tmp_path, {"env": settings, "openai": servers})])
     text = render_config(got)
     assert "m4rk3r-m4rk3r" not in text
     assert "python: python3" in text
@@ -245,5 +245,5 @@ def test_displayed_and_reported_configs_contain_no_secret_of_any_option(tmp_path
 )
 def test_what_is_wrong_in_the_file_is_named_without_its_secrets(tmp_path, values):
     with pytest.raises(ConfigError) as caught:
-        parse(Env, ["serve", "--config", written(tmp_path, values)])
+        parse(Env, ["serve", "--config", write_yaml(tmp_path, values)])
     assert "m4rk3r-m4rk3r" not in "".join(traceback.format_exception(caught.value))

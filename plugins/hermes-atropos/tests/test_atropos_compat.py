@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from aiohttp import web
-from bare_atropos import BareEnv, NoTokenizer, answering, scored
+from bare_atropos import BareEnv, NoTokenizer, answering, group_with_score
 
 from hermes_atropos import compat
 from hermes_atropos.groups.grouping import Limits, group_of, refusal
@@ -78,7 +78,7 @@ def test_16_a_tokenizer_that_cannot_be_loaded_is_one_clear_message(tmp_path):
 
 
 async def test_12_bare_grouping_loses_logprobs_and_ours_keeps_every_optional_field(tokenizers):
-    item = scored(
+    item = group_with_score(
         inference_logprobs=[1.0, -0.5, -0.25],
         ref_logprobs=[0.0, 0.1, 0.2],
         advantages=[0.0, 1.0, 1.0],
@@ -101,11 +101,11 @@ async def test_12_bare_grouping_loses_logprobs_and_ours_keeps_every_optional_fie
 
 async def test_12_bare_grouping_turns_absent_fields_into_empty_lists_and_ours_into_none(tokenizers):
     async def collect(_item):
-        return scored()
+        return group_with_score()
 
     bare, _ = await BareEnv(collect=collect).collect_trajectories({})
     assert (bare["advantages"], bare["images"]) == ([], [])
-    ours = group_of([scored()], group_size=1)
+    ours = group_of([group_with_score()], group_size=1)
     assert (ours["advantages"], ours["images"], ours["inference_logprobs"]) == (None, None, None)
 
 
@@ -118,7 +118,7 @@ async def test_12_one_failure_fails_a_bare_group_while_its_siblings_run_on(token
             raise RuntimeError("first")
         await gate.wait()
         finished.append(1)
-        return scored()
+        return group_with_score()
 
     with pytest.raises(RuntimeError, match="first"):
         await BareEnv(collect=collect).collect_trajectories({})
@@ -138,7 +138,13 @@ async def test_12_none_from_one_rollout_fails_a_bare_group(tokenizers):
 
 async def test_12_bare_sending_fails_on_group_overrides_that_are_none(tokenizers):
     env = BareEnv()
-    group = {**scored(), "tokens": [[1]] * 3, "masks": [[1]] * 3, "scores": [0.0, 1.0, 0.5], "group_overrides": None}
+    group = {
+        **group_with_score(),
+        "tokens": [[1]] * 3,
+        "masks": [[1]] * 3,
+        "scores": [0.0, 1.0, 0.5],
+        "group_overrides": None,
+    }
     with pytest.raises(AttributeError):
         await env.handle_send_to_api(group, do_send_to_api=False)
     assert compat.declared_group_size(group, 3) == 3
@@ -247,7 +253,7 @@ async def test_13_bare_process_runs_one_group_at_a_time(tokenizers, monkeypatch)
         most[0] = max(most[0], together[0])
         await asyncio.sleep(0)
         together[0] -= 1
-        return scored(score=float(together[0]))
+        return group_with_score(score=float(together[0]))
 
     config = compat.BaseEnvConfig(use_wandb=False, ensure_scores_are_not_same=False)
     env = BareEnv(config, collect=collect)
@@ -262,7 +268,7 @@ async def test_13_one_failing_group_ends_a_bare_process(tokenizers):
     async def collect(item):
         if item["number"] == 2:
             raise RuntimeError("group 2")
-        return scored()
+        return group_with_score()
 
     env = BareEnv(collect=collect)
     env.n_groups_to_process, env.group_size_to_process = 3, 1

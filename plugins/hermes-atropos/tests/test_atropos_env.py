@@ -416,10 +416,10 @@ async def test_a_secret_that_an_engine_repeats_is_in_nothing_that_an_environment
         await environment(TokenDouble(), kind=Keyed, **settings).process_manager()
     assert "m4rk3r-m4rk3r" not in "".join(traceback.format_exception(caught.value))
 
-    async def unchecked(self, spec):
+    async def accept_any_spec(self, spec):
         del self, spec
 
-    monkeypatch.setattr("keyed_components.Keyed.check", unchecked)
+    monkeypatch.setattr("keyed_components.Keyed.check", accept_any_spec)
     env = environment(TokenDouble(lambda _: calls("terminal", '{"command": "true"}')), kind=Keyed, **settings)
     group, _ = await group_of(env)
     assert group is None

@@ -71,7 +71,7 @@ class ShownBy:
         return ast.unparse(found)
 
 
-def named(name):
+def request_field(name):
     return lambda seen: seen.requests[0].get(name)
 
 
@@ -111,7 +111,7 @@ BASE: dict[str, list[Any]] = {
     "max_num_workers_per_node": [Changes(3, lambda seen: seen.workers)],
     "max_eval_workers": [ShownBy("env", "test_max_eval_workers_bounds_an_evaluation")],
     "steps_per_eval": [ShownBy("serve", "test_an_evaluation_pauses_admission_and_what_is_in_flight_is_sent")],
-    "max_token_length": [Changes(77, named("max_tokens"))],
+    "max_token_length": [Changes(77, request_field("max_tokens"))],
     "eval_handling": [ROOM],
     "eval_limit_ratio": [ROOM],
     "inference_weight": [TOLD],
@@ -140,22 +140,22 @@ BASE: dict[str, list[Any]] = {
     "min_batch_allocation": [TOLD],
     "worker_timeout": [ShownBy("serve", "test_a_group_that_takes_too_long_is_stopped_with_its_reason")],
     "thinking_mode": [
-        Changes(True, named("reasoning")),
+        Changes(True, request_field("reasoning")),
         Changes(True, everywhere("reasoning"), kind=OwnCodeEnv),
         Changes(True, lambda seen: seen.prompts[0], "vllm"),
     ],
     "reasoning_effort": [
-        Changes("low", named("reasoning")),
+        Changes("low", request_field("reasoning")),
         Changes("low", everywhere("reasoning"), kind=OwnCodeEnv),
         Changes("low", lambda seen: seen.prompts[0], "sglang", EFFORT),
         Changes("low", lambda seen: seen.prompts[0], "sglang"),
         Refused("low", "reasoning_effort: the chat template of .* reads no variable for it", "sglang", BARE),
     ],
     "max_reasoning_tokens": [
-        Changes(2048, named("reasoning")),
+        Changes(2048, request_field("reasoning")),
         Changes(2048, everywhere("reasoning"), kind=OwnCodeEnv),
         Changes(2048, everywhere("thinking_token_budget"), "vllm", kind=OwnCodeEnv),
-        Changes(2048, named("thinking_token_budget"), "vllm"),
+        Changes(2048, request_field("thinking_token_budget"), "vllm"),
         Refused(2048, "max_reasoning_tokens: .*\n.*server_type: vllm", "sglang"),
         Refused(2048, "max_reasoning_tokens: .*the protocol atropos", "atropos"),
     ],
@@ -176,7 +176,10 @@ BASE: dict[str, list[Any]] = {
         Changes("Be brief.", lambda seen: seen.system),
         Changes("Be brief.", lambda seen: seen.system, "vllm"),
     ],
-    "agent_temperature": [Changes(0.25, named("temperature")), Changes(0.25, named("temperature"), "vllm")],
+    "agent_temperature": [
+        Changes(0.25, request_field("temperature")),
+        Changes(0.25, request_field("temperature"), "vllm"),
+    ],
     "terminal_backend": [Changes("telling", reasons, kind=NeedyEnv)],
     "terminal_timeout": [ShownBy("fields", "test_terminal_timeout_stops_a_command")],
     "terminal_lifetime": [Changes(77, reasons, beside={"terminal_backend": "telling"}, kind=NeedyEnv)],
@@ -186,10 +189,10 @@ BASE: dict[str, list[Any]] = {
     "tool_pool_size": [ShownBy("fields", "test_tool_pool_size_bounds_the_worker_threads_of_rewards")],
     "tool_call_parser": [Changes("shouting", lambda seen: len(seen.requests), "vllm")],
     "extra_body": [
-        Changes({"provider": {"order": ["a"]}}, named("provider")),
-        Changes({"top_k": 7}, named("top_k"), "vllm"),
-        Changes({"top_k": 7}, named("top_k"), "sglang"),
-        Changes({"top_k": 7}, named("top_k"), "atropos"),
+        Changes({"provider": {"order": ["a"]}}, request_field("provider")),
+        Changes({"top_k": 7}, request_field("top_k"), "vllm"),
+        Changes({"top_k": 7}, request_field("top_k"), "sglang"),
+        Changes({"top_k": 7}, request_field("top_k"), "atropos"),
         Refused({"guided_json": {}}, "'guided_json'\n.*write structured_outputs: {json: SCHEMA}", "vllm"),
         Refused({"provider": {}}, "the protocol vllm supports, got 'provider'\n.*it supports", "vllm"),
         Refused({"provider": {}}, "the protocol sglang supports, got 'provider'\n.*it supports", "sglang"),
@@ -200,8 +203,8 @@ BASE: dict[str, list[Any]] = {
     "tool_result_overrides": [Changes({"long_text": 100}, lambda seen: seen.answers, beside=LONG)],
     "seed": [Changes(2, lambda seen: seen.tools, beside={"distribution": "development"})],
     "sampling": [
-        Changes({"top_p": 0.5}, named("top_p")),
-        Changes({"top_p": 0.5}, named("top_p"), "vllm"),
+        Changes({"top_p": 0.5}, request_field("top_p")),
+        Changes({"top_p": 0.5}, request_field("top_p"), "vllm"),
         Refused({"provider": {}}, "'provider'\n.*it supports", "atropos"),
     ],
     "generate_protocol": [Changes("sglang", error, "vllm")],
@@ -210,7 +213,7 @@ BASE: dict[str, list[Any]] = {
         Refused({"loud": True}, "expected tool_call_parser with tool_call_parser_options", "vllm"),
     ],
     "chat_template_kwargs": [
-        Changes({"thinking": True}, named("chat_template_kwargs")),
+        Changes({"thinking": True}, request_field("chat_template_kwargs")),
         Changes({"thinking": True}, lambda seen: seen.prompts[0], "vllm"),
     ],
     "logprobs_mode": [Changes("raw", lambda seen: seen.groups[0]["generation_params"], "vllm")],
@@ -269,8 +272,8 @@ AGENT: dict[str, list[Any]] = {
     "require_stateful_sandbox": [ISOLATION],
     "sandbox_image": [ShownBy("agent_fields", "test_the_image_goes_to_any_backend_that_runs_images")],
     "agent_max_steps": [Changes(1, stop_reason)],
-    "agent_max_tokens": [Changes(99, named("max_tokens")), Changes(99, named("max_tokens"), "vllm")],
-    "max_token_length": [Changes(77, named("max_tokens"), "vllm")],
+    "agent_max_tokens": [Changes(99, request_field("max_tokens")), Changes(99, request_field("max_tokens"), "vllm")],
+    "max_token_length": [Changes(77, request_field("max_tokens"), "vllm")],
     "agent_tool_delay_s": [
         ShownBy("agent_fields", "test_there_is_a_pause_between_two_calls_and_none_before_the_first")
     ],
@@ -330,7 +333,7 @@ async def test_a_field_does_what_its_row_says(config, name, row, place):
 async def test_max_sandbox_starts_bounds_the_sandboxes_being_created(limit, together, place, monkeypatch):
     opening, most, crowd = [0], [0], asyncio.Event()
 
-    async def opened(_self, spec):
+    async def refuse_to_open(_self, spec):
         assert spec.rollout_id
         opening[0] += 1
         most[0] = max(most[0], opening[0])
@@ -342,7 +345,7 @@ async def test_max_sandbox_starts_bounds_the_sandboxes_being_created(limit, toge
         opening[0] -= 1
         raise BackendError("no")
 
-    monkeypatch.setattr("atropos_components.TellingBackend.open", opened)
+    monkeypatch.setattr("atropos_components.TellingBackend.open", refuse_to_open)
     await run_process(
         place, NeedyEnv, max_sandbox_starts=limit, group_size=4, max_attempts=1, terminal_backend="telling"
     )

@@ -248,7 +248,7 @@ async def test_the_result_budget_shortens_what_a_tool_answers(fields, shown):
 async def test_time_limit_ends_a_rollout(monkeypatch):
     begun, hang = [], rollout_components.Hang.call
 
-    async def noted(self, arguments, context):
+    async def note_and_hang(self, arguments, context):
         begun.append(context)
         return await hang(self, arguments, context)
 
@@ -259,7 +259,7 @@ async def test_time_limit_ends_a_rollout(monkeypatch):
         assert group is not None
         assert group["overrides"][0]["stop_reason"] == "time_limit"
 
-    monkeypatch.setattr(rollout_components.Hang, "call", noted)
+    monkeypatch.setattr(rollout_components.Hang, "call", note_and_hang)
     await with_more_time(attempt)
 
 

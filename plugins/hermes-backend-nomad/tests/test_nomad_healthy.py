@@ -231,8 +231,8 @@ async def test_the_stand_in_closes_an_exec_that_is_sent_an_unknown_frame(standin
             assert [message.data async for message in websocket] == []
             assert websocket.close_code == 1011
 
-    async def noted() -> bool:
+    async def was_stated() -> bool:
         return any("tty_size" in said for said in await asyncio.to_thread(standin.tell, "errors"))
 
-    assert await eventually(noted, seconds=60)
+    assert await eventually(was_stated, seconds=60)
     standin.forget()

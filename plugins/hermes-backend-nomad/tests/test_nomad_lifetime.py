@@ -67,10 +67,10 @@ async def test_a_job_has_a_group_for_each_container_and_goes_with_the_last(
     assert (await third.exec("echo still")).output == "still\n"
     await third.aclose()
 
-    async def gone() -> bool:
+    async def no_jobs() -> bool:
         return standin.tell("jobs") == {}
 
-    assert await eventually(gone, seconds=60)
+    assert await eventually(no_jobs, seconds=60)
     # And comes again.
     async with await backend.open(SLOT) as fourth:
         assert (await fourth.exec("echo again")).output == "again\n"
@@ -160,10 +160,10 @@ async def test_a_sandbox_that_is_cancelled_while_its_container_starts_leaves_not
     backend = backends(min_containers=0)
     opening = asyncio.ensure_future(backend.open(SLOT))
 
-    async def registered() -> bool:
+    async def has_jobs() -> bool:
         return bool(await asyncio.to_thread(standin.tell, "jobs"))
 
-    assert await eventually(registered, seconds=60)
+    assert await eventually(has_jobs, seconds=60)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
@@ -184,7 +184,7 @@ async def test_a_job_that_is_kept_in_the_list_is_stopped_all_the_same(standin: S
 
 
 @pytest.fixture
-def killed(standin: StandIn, tmp_path: Path) -> str:
+def killed_run(standin: StandIn, tmp_path: Path) -> str:
     """The id of a run with a killed process; its leases are below tmp_path."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     command = [sys.executable, "-c", _CALLER, standin.address]
@@ -211,7 +211,7 @@ def _gc(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_killed_caller_leaves_is_removed_by_gc(standin: StandIn, killed: str, tmp_path: Path) -> None:
+def test_what_a_killed_caller_leaves_is_removed_by_gc(standin: StandIn, killed_run: str, tmp_path: Path) -> None:
     leases, problems = _book(tmp_path).read()
     assert problems == []
     assert {lease.backend for lease in leases} == {"nomad"}
@@ -220,19 +220,19 @@ def test_what_a_killed_caller_leaves_is_removed_by_gc(standin: StandIn, killed: 
     assert standin.tell("jobs") == {}
     assert standin.running() == []
     assert _book(tmp_path).read() == ([], [])
-    assert killed not in json.dumps(standin.tell("allocations"))
+    assert killed_run not in json.dumps(standin.tell("allocations"))
 
 
 @pytest.mark.slow
 async def test_what_a_killed_caller_leaves_is_found_without_its_leases(
-    standin: StandIn, backends: Backends, killed: str
+    standin: StandIn, backends: Backends, killed_run: str
 ) -> None:
     living = backends()
     async with await living.open(SLOT) as sandbox:
         # For any name of its job.
-        assert await backends(sandbox_job_id="another").sweep(remove=False) == [killed]
+        assert await backends(sandbox_job_id="another").sweep(remove=False) == [killed_run]
         assert len(standin.tell("jobs")) == 2
-        assert await living.sweep() == [killed]
+        assert await living.sweep() == [killed_run]
         # A job with a living owner stays.
         assert list(standin.tell("jobs")) == [f"atropos-sandbox-agent-env-{living.run_id}"]
         assert (await sandbox.exec("echo alive")).output == "alive\n"
@@ -240,16 +240,16 @@ async def test_what_a_killed_caller_leaves_is_found_without_its_leases(
 
 @pytest.mark.slow
 async def test_the_jobs_of_dead_owners_are_purged_at_the_start_on_request(
-    standin: StandIn, backends: Backends, killed: str
+    standin: StandIn, backends: Backends, killed_run: str
 ) -> None:
     async with await backends().open(SLOT):
         assert len(standin.tell("jobs")) == 2
     async with await backends(purge_job_on_start=True, sandbox_job_id="another").open(SLOT):
         assert len(standin.tell("jobs")) >= 2
-    assert any(name.endswith(killed) for name in standin.tell("jobs"))
+    assert any(name.endswith(killed_run) for name in standin.tell("jobs"))
     backend = backends(purge_job_on_start=True)
     async with await backend.open(SLOT):
-        assert not any(name.endswith(killed) for name in standin.tell("jobs"))
+        assert not any(name.endswith(killed_run) for name in standin.tell("jobs"))
 
 
 async def test_a_job_that_others_use_is_not_purged_for_the_sake_of_one(backends: Backends) -> None:
@@ -272,7 +272,7 @@ async def test_a_job_that_cannot_be_purged_does_not_prevent_purging_the_others(
     backend = backends()
     asked: list[str] = []
 
-    async def abandoned(prefix: str) -> list[str]:
+    async def three_jobs(prefix: str) -> list[str]:
         return [f"{prefix}job-{number}" for number in range(3)]
 
     async def deregister(job: str, *, purge: bool) -> None:
@@ -280,7 +280,7 @@ async def test_a_job_that_cannot_be_purged_does_not_prevent_purging_the_others(
         if job == "job-0" and purge:
             raise BackendError("no")
 
-    monkeypatch.setattr(backend, "_find_abandoned", abandoned)
+    monkeypatch.setattr(backend, "_find_abandoned", three_jobs)
     monkeypatch.setattr(backend.api, "deregister", deregister)
     with pytest.raises(BackendError, match="no"):
         await backend.sweep()

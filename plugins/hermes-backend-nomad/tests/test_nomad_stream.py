@@ -23,7 +23,7 @@ async def _nothing() -> str | None:
     return None
 
 
-async def _gone() -> str | None:
+async def _loss_reason() -> str | None:
     return "allocation 12 is complete"
 
 
@@ -227,7 +227,7 @@ async def test_a_connection_that_ends_with_its_allocation_says_what_became_of_th
     async def serve(websocket: web.WebSocketResponse) -> None:
         await websocket.close(code=1011, message=b"gone")
 
-    async with _stream(serve, _gone) as stream:
+    async with _stream(serve, _loss_reason) as stream:
         with pytest.raises(ConnectionAbortedError, match="allocation 12 is complete"):
             await asyncio.wait_for(stream.reader.readexactly(1), 60)
 

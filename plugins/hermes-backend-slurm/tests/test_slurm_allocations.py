@@ -20,7 +20,7 @@ from hermes_testing.watching import eventually
 pytestmark = pytest.mark.component("slurm")
 
 
-async def gone(cluster):
+async def wait_until_gone(cluster):
     return await eventually(lambda: cluster.jobs() == [] and cluster.steps() == [])
 
 
@@ -35,7 +35,7 @@ async def test_a_new_allocation_is_requested_on_first_use_and_released(slurm, tm
     answers = await asyncio.gather(*(box.exec(f"echo {n} > f; cat f") for n, box in enumerate(boxes)))
     assert [answer.output for answer in answers] == ["0\n", "1\n", "2\n", "3\n"]
     await backend.aclose()
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
     assert list((tmp_path / "root").iterdir()) == []
     assert list((tmp_path / "leases").iterdir()) == []
 
@@ -49,7 +49,7 @@ async def test_an_existing_allocation_is_used_and_not_released(slurm, tmp_path):
         await backend.aclose()
         assert await eventually(lambda: slurm.steps() == [])
         assert slurm.jobs() == [job]
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_a_member_of_backend_pool_keeps_the_pool_that_it_was_given(monkeypatch):
@@ -57,7 +57,7 @@ async def test_a_member_of_backend_pool_keeps_the_pool_that_it_was_given(monkeyp
     backend, given = SlurmBackend(SlurmOptions()), SlotPool(PoolOptions(), name="the pool's")
     backend.host_pool = given
     monkeypatch.setattr(backend, "allocation", _two_nodes)
-    monkeypatch.setattr(MachineBackend, "open", _opened)
+    monkeypatch.setattr(MachineBackend, "open", _open_nothing)
     await backend.open(SandboxSpec())
     assert backend.host_pool is given
 
@@ -66,7 +66,7 @@ async def _two_nodes():
     return SimpleNamespace(nodes=("n1", "n2"))
 
 
-async def _opened(_backend, _spec):
+async def _open_nothing(_backend, _spec):
     return None
 
 
@@ -100,7 +100,7 @@ async def test_the_requested_properties_reach_slurm(slurm, tmp_path):
     shown = slurm.call("squeue", "-h", "-j", allocation.job_id, "-o", "%P|%l|%C|%m|%k|%D").stdout.strip()
     assert shown == "short|1:00|4|64M|ours|2"
     await backend.aclose()
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm, tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm,
         assert "queue_timeout" in str(late.value)
         assert await eventually(lambda: len(slurm.jobs()) == 1)
         await backend.aclose()
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_waiters_share_one_job_and_the_last_to_be_cancelled_withdraws_it(slurm, tmp_path):
@@ -130,7 +130,7 @@ async def test_waiters_share_one_job_and_the_last_to_be_cancelled_withdraws_it(s
         assert all(each.cancelled() for each in waiting)
         assert await eventually(lambda: len(slurm.jobs()) == 1)
         await backend.aclose()
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_a_cancellation_while_salloc_starts_leaves_no_job(slurm, tmp_path):
@@ -149,7 +149,7 @@ async def test_a_cancellation_while_salloc_starts_leaves_no_job(slurm, tmp_path)
             await waiting
         assert await eventually(lambda: len(slurm.jobs()) == 1)
         await backend.aclose()
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_closing_while_the_job_waits_withdraws_it(slurm, tmp_path):
@@ -161,7 +161,7 @@ async def test_closing_while_the_job_waits_withdraws_it(slurm, tmp_path):
         assert await eventually(lambda: len(slurm.jobs()) == 1)
         with pytest.raises(BackendError, match="closed while"):
             await waiting
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_an_allocation_that_has_ended_is_refused(slurm, tmp_path):

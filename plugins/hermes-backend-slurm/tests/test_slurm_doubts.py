@@ -149,7 +149,7 @@ async def test_the_stream_is_not_read_while_too_many_bytes_are_held_back(tmp_pat
         assert await eventually(transport.is_reading)
 
 
-def sieved(pieces):
+def sieve_pieces(pieces):
     passed, taken = [], []
     sieve = FrameSieve(lambda data: passed.append(bytes(data)), wanted=lambda head: b"bad" in head, take=taken.append)
     for piece in pieces:
@@ -165,16 +165,16 @@ STREAM = b"".join([*FRAMES, encode({"id": 3})])
 def test_a_frame_is_taken_out_wherever_the_stream_is_cut(at):
     """A wanted frame was missed if its header arrived in two pieces."""
     wanted = (b"".join([FRAMES[0], FRAMES[2], encode({"id": 3})]), [FRAMES[1], FRAMES[3]])
-    assert sieved([STREAM[:at], STREAM[at:]]) == wanted
+    assert sieve_pieces([STREAM[:at], STREAM[at:]]) == wanted
 
 
 def test_a_frame_is_taken_out_of_single_bytes():
-    assert sieved([STREAM[at : at + 1] for at in range(len(STREAM))]) == sieved([STREAM])
+    assert sieve_pieces([STREAM[at : at + 1] for at in range(len(STREAM))]) == sieve_pieces([STREAM])
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5, 9])
 def test_invalid_data_is_passed_on_at_once_with_everything_after_it(cut):
     said = FRAMES[0] + b"bash: python3: command not found\n" + FRAMES[1]
     at = len(FRAMES[0]) + cut
-    assert sieved([said[:at], said[at:]]) == (said, [])
-    assert sieved([b"\x00", b"x"]) == (b"\x00x", [])
+    assert sieve_pieces([said[:at], said[at:]]) == (said, [])
+    assert sieve_pieces([b"\x00", b"x"]) == (b"\x00x", [])

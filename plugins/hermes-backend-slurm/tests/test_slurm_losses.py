@@ -21,13 +21,13 @@ from hermes_testing.watching import eventually, processes_here, sleep_token
 pytestmark = pytest.mark.component("slurm")
 
 
-async def started(sandbox, token):
+async def begin_command(sandbox, token):
     call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
     assert await eventually(lambda: processes_here(token) != [])
     return call
 
 
-async def gone(cluster, folder=None):
+async def wait_until_gone(cluster, folder=None):
     assert await eventually(lambda: cluster.jobs() == [] and cluster.steps() == [])
     return folder is None or list((folder / "root").iterdir()) == []
 
@@ -35,7 +35,7 @@ async def gone(cluster, folder=None):
 async def test_a_cancelled_job_fails_the_calls_at_once_and_a_new_one_follows(slurm, tmp_path):
     backend, token = backend_on(slurm, tmp_path), sleep_token()
     box = await backend.open(SandboxSpec())
-    call = await started(box, token)
+    call = await begin_command(box, token)
     first = (await backend.allocation()).job_id
     slurm.call("scancel", first)
     with pytest.raises(SandboxLostError, match="CANCELLED"):
@@ -46,7 +46,7 @@ async def test_a_cancelled_job_fails_the_calls_at_once_and_a_new_one_follows(slu
         assert (await other.exec("echo new")).output == "new\n"
     await asyncio.wait_for(box.aclose(), 60)
     await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ async def test_the_error_names_the_time_limit_of_a_job_that_reached_it(slurm, tm
     with pytest.raises(SandboxLostError, match="DUE TO TIME LIMIT"):
         await asyncio.wait_for(box.exec("sleep 600"), 120)
     await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
 
 
 async def test_many_sandboxes_of_an_allocation_that_ended_are_removed_by_one_job(slurm, tmp_path):
@@ -73,7 +73,7 @@ async def test_many_sandboxes_of_an_allocation_that_ended_are_removed_by_one_job
     slurm.call("scancel", str(job))
     await asyncio.wait_for(asyncio.gather(*(box.aclose() for box in boxes)), 60)
     await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
     with slurm.allocation(1) as following:
         # One job cleaned up, and in one the pool may have replaced the lost host meanwhile.
         assert int(following) <= job + 3
@@ -91,7 +91,7 @@ async def test_a_cancelled_allocation_of_somebody_else_is_named(slurm, tmp_path)
         with pytest.raises(BackendError, match=f"allocation {job}"):
             await backend.open(SandboxSpec())
         await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
 
 
 async def test_a_command_terminated_by_another_command_reports_143_and_loses_nothing(slurm, tmp_path):
@@ -101,7 +101,7 @@ async def test_a_command_terminated_by_another_command_reports_143_and_loses_not
         assert result.exit_code == 143
         assert (await box.exec("echo next")).output == "next\n"
     await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
 
 
 @pytest.mark.component("slurm", "bwrap")
@@ -118,7 +118,7 @@ async def test_an_agent_that_was_killed_is_started_again_where_its_files_are(slu
         assert "Files of the workspace" in str(await asyncio.wait_for(lost.recover(0), 60))
         assert (await box.exec("cat f")).output == "kept\n"
     await backend.aclose()
-    assert await gone(slurm)
+    assert await wait_until_gone(slurm)
 
 
 async def test_a_cancelled_step_loses_only_its_own_sandboxes(slurm, tmp_path):
@@ -131,7 +131,7 @@ async def test_a_cancelled_step_loses_only_its_own_sandboxes(slurm, tmp_path):
     assert (await kept.exec("echo kept")).output == "kept\n"
     await lost.aclose()
     await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
 
 
 @pytest.mark.slow
@@ -158,14 +158,14 @@ async def test_a_node_that_dies_loses_only_its_own_sandboxes(own_slurm, tmp_path
     assert all("on n2, which cannot be used now" in str(error) for error in failed)
     with pytest.raises(BackendError, match="on n2"):
         await backend.aclose()
-    assert await gone(own_slurm)
+    assert await wait_until_gone(own_slurm)
     own_slurm.start_node("n2")
     own_slurm.await_state("idle")
     leases, _ = LeaseBook(tmp_path / "leases").read()
     assert len(leases) == 2
     collector = SandboxReclaimer(LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"))
     assert len((await collector.remove(leases)).removed) == 2
-    assert await gone(own_slurm, tmp_path)
+    assert await wait_until_gone(own_slurm, tmp_path)
 
 
 async def test_a_drained_node_gets_no_new_sandboxes(own_slurm, tmp_path):
@@ -195,13 +195,13 @@ async def test_a_killed_caller_leaves_no_job_and_gc_removes_the_rest(slurm, tmp_
     caller.communicate()
     # salloc and the agents end at the end of their input, so what costs money needs no gc.
     assert await eventually(lambda: processes_here(token) == [])
-    await gone(slurm)
+    await wait_until_gone(slurm)
     book = LeaseBook(tmp_path / "leases")
     ids = {lease.sandbox_id for lease in book.read()[0]}
     assert len(ids) == 2
     collected = await SandboxReclaimer(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
     assert (set(collected.removed), collected.failed) == (ids, {})
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)
     assert book.read() == ([], [])
 
 
@@ -236,4 +236,4 @@ async def test_the_sweep_leaves_jobs_of_living_and_unknown_owners_alone(slurm, t
             assert await backend.sweep() == []
             assert len(slurm.jobs()) == 2
     await backend.aclose()
-    assert await gone(slurm, tmp_path)
+    assert await wait_until_gone(slurm, tmp_path)

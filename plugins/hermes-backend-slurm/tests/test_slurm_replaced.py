@@ -67,7 +67,7 @@ def caller(request, own_slurm, tmp_path):
         process.kill()
 
 
-async def said(process):
+async def next_line(process):
     return await asyncio.to_thread(process.stdout.readline)
 
 
@@ -83,7 +83,7 @@ def only_lease(folder):
 )
 async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followed(own_slurm, tmp_path, caller):
     """The lease still named the nodes of the first allocation, so files on other nodes were never removed."""
-    assert await said(caller) == b"leased\n"
+    assert await next_line(caller) == b"leased\n"
     first = only_lease(tmp_path).handle
     (node,) = first["nodes"]
     # The first allocation's node can no longer be used, so the second gets the other node.
@@ -91,7 +91,7 @@ async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followe
     own_slurm.call("scancel", first["job_id"])
     caller.stdin.write(b"go\n")
     caller.stdin.flush()
-    assert await said(caller) == b"begun\n"
+    assert await next_line(caller) == b"begun\n"
     lease = only_lease(tmp_path)
     assert lease.handle["job_id"] != first["job_id"]
     assert lease.handle["nodes"] == [other for other in own_slurm.nodes if other != node]

@@ -46,7 +46,7 @@ def open_root():
         yield Path(name)
 
 
-async def started(sandbox, token):
+async def begin_command(sandbox, token):
     call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
     assert await eventually(lambda: processes_here(token) != [])
     return call
@@ -55,7 +55,7 @@ async def started(sandbox, token):
 async def test_a_dropped_connection_fails_the_calls_at_once(own_sshd, machine, tmp_path):
     backend, token = machine(), sleep_token()
     sandbox = await backend.open(SandboxSpec())
-    call = await started(sandbox, token)
+    call = await begin_command(sandbox, token)
     own_sshd.signal_sessions(signal.SIGKILL)
     with pytest.raises(SandboxLostError):
         await asyncio.wait_for(call, 60)
@@ -73,7 +73,7 @@ async def test_a_dropped_connection_is_made_again_where_the_files_are_still_ther
     backend, token = machine(root_dir=str(open_root)), sleep_token()
     sandbox = await backend.open(SandboxSpec(isolation="bwrap", network="none"))
     await sandbox.exec("echo kept >f; export A=1")
-    call = await started(sandbox, token)
+    call = await begin_command(sandbox, token)
     own_sshd.signal_sessions(signal.SIGKILL)
     with pytest.raises(SandboxLostError):
         await asyncio.wait_for(call, 60)
@@ -87,7 +87,7 @@ async def test_a_dropped_connection_is_made_again_where_the_files_are_still_ther
 async def test_a_dropped_connection_is_not_made_again_where_not_all_that_ran_can_be_found(own_sshd, machine):
     backend = machine()
     sandbox = await backend.open(SandboxSpec())
-    call = await started(sandbox, sleep_token())
+    call = await begin_command(sandbox, sleep_token())
     own_sshd.signal_sessions(signal.SIGKILL)
     with pytest.raises(SandboxLostError):
         await asyncio.wait_for(call, 60)
@@ -140,7 +140,7 @@ async def test_a_machine_that_has_gone_for_good_leaves_the_lease(own_sshd, machi
 async def test_an_agent_that_is_killed_from_outside_leaves_nothing(own_sshd, machine, tmp_path, slots):
     backend, token = machine(slots_per_agent=slots), sleep_token()
     sandbox = await backend.open(SandboxSpec())
-    call = await started(sandbox, token)
+    call = await begin_command(sandbox, token)
     for agent in own_sshd.agents():
         os.kill(agent, signal.SIGKILL)
     with pytest.raises(SandboxLostError):

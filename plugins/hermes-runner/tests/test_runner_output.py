@@ -33,7 +33,7 @@ def outcome(name, **fields):
 
 
 @pytest.fixture
-def opened(tmp_path):
+def open_output(tmp_path):
     folders = []
 
     def open_folder(fingerprint=None, path=tmp_path / "out", **options):
@@ -45,8 +45,8 @@ def opened(tmp_path):
         folder.close()
 
 
-def test_a_second_opening_knows_what_is_done(opened):
-    first = opened()
+def test_a_second_opening_knows_what_is_done(open_output):
+    first = open_output()
     first.rollouts.append(outcome("a"))
     first.close()
     assert OutputFolder.open(first.path, {}, facts={}).done == {"a"}
@@ -109,8 +109,8 @@ def test_half_a_line_of_a_killed_writer_is_cut_off_by_another_ones_next_line(tmp
     assert [line["rollout_id"] for line in lines(path)] == ["a", "b"]
 
 
-def test_two_runs_cannot_write_to_one_folder(opened, tmp_path):
-    opened()
+def test_two_runs_cannot_write_to_one_folder(open_output, tmp_path):
+    open_output()
     code = textwrap.dedent("""
         import sys
         from pathlib import Path
@@ -123,17 +123,17 @@ def test_two_runs_cannot_write_to_one_folder(opened, tmp_path):
     assert "another run is writing" in other.stderr
 
 
-def test_a_different_run_is_refused_with_the_keys_that_differ(opened):
-    folder = opened({"seed": 1, "model": "oracle"})
+def test_a_different_run_is_refused_with_the_keys_that_differ(open_output):
+    folder = open_output({"seed": 1, "model": "oracle"})
     folder.rollouts.append(outcome("a"))
     folder.close()
     with pytest.raises(OutputError, match="differs in seed"):
-        opened({"seed": 2, "model": "oracle"})
+        open_output({"seed": 2, "model": "oracle"})
 
 
-def test_a_start_that_recorded_nothing_does_not_fix_the_settings(opened):
-    opened({"seed": 1}).close()
-    assert opened({"seed": 2}).manifest["fingerprint"] == {"seed": 2}
+def test_a_start_that_recorded_nothing_does_not_fix_the_settings(open_output):
+    open_output({"seed": 1}).close()
+    assert open_output({"seed": 2}).manifest["fingerprint"] == {"seed": 2}
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path):
@@ -160,54 +160,54 @@ def test_on_a_full_disk_the_line_is_written_whole_or_not_at_all(tmp_path):
     assert [line["rollout_id"] for line in lines(file.path)] == ["a", "c"]
 
 
-def test_forgetting_failed_rollouts_moves_them_and_keeps_the_others(opened):
-    folder = opened()
+def test_forgetting_failed_rollouts_moves_them_and_keeps_the_others(open_output):
+    folder = open_output()
     folder.rollouts.append(outcome("good"))
     folder.rollouts.append(outcome("bad", disposition="drop"))
     for name in ("summary.json", "report.html"):
         folder.write_text(name, "of both")
     folder.close()
-    assert opened(retry_failed=True).done == {"good"}
+    assert open_output(retry_failed=True).done == {"good"}
     assert not [name for name in ("summary.json", "report.html") if (folder.path / name).exists()]
     assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["good"]
     assert [line["rollout_id"] for line in lines(folder.path / "attempts.jsonl")] == ["bad"]
 
 
-def test_failed_rollouts_of_a_run_in_progress_are_not_touched(opened):
-    folder = opened()
+def test_failed_rollouts_of_a_run_in_progress_are_not_touched(open_output):
+    folder = open_output()
     folder.rollouts.append(outcome("bad", disposition="drop"))
     with pytest.raises(OutputError, match="another run"):
-        opened(retry_failed=True)
+        open_output(retry_failed=True)
     assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["bad"]
 
 
-def test_a_different_run_is_refused_before_its_failed_rollouts_are_moved(opened):
-    folder = opened({"seed": 1})
+def test_a_different_run_is_refused_before_its_failed_rollouts_are_moved(open_output):
+    folder = open_output({"seed": 1})
     folder.rollouts.append(outcome("bad", disposition="drop"))
     folder.close()
     with pytest.raises(OutputError, match="differs in seed"):
-        opened({"seed": 2}, retry_failed=True)
+        open_output({"seed": 2}, retry_failed=True)
     assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["bad"]
 
 
-def test_what_was_moved_before_a_kill_is_not_moved_again(opened, tmp_path):
-    folder = opened()
+def test_what_was_moved_before_a_kill_is_not_moved_again(open_output, tmp_path):
+    folder = open_output()
     dropped, kept = outcome("a", disposition="drop"), outcome("b")
     folder.rollouts.append(dropped)
     folder.rollouts.append(kept)
     folder.attempts.append(dropped)
     folder.close()
-    again = opened(retry_failed=True)
+    again = open_output(retry_failed=True)
     assert (lines(again.attempts.path), lines(again.rollouts.path)) == ([dropped], [kept])
     assert not (tmp_path / "out" / "rollouts.jsonl.kept").exists()
 
 
-def test_a_run_writes_where_a_link_led_when_it_began(opened, tmp_path):
+def test_a_run_writes_where_a_link_led_when_it_began(open_output, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     link = tmp_path / "latest"
     link.symlink_to("one")
-    folder = opened(path=link)
+    folder = open_output(path=link)
     link.unlink()
     link.symlink_to("two")
     folder.rollouts.append(outcome("a"))
@@ -217,37 +217,37 @@ def test_a_run_writes_where_a_link_led_when_it_began(opened, tmp_path):
     assert list((tmp_path / "two").iterdir()) == []
 
 
-def test_a_grown_group_size_is_fixed_when_a_rollout_begins(opened):
-    first = opened({"group_size": 2})
+def test_a_grown_group_size_is_fixed_when_a_rollout_begins(open_output):
+    first = open_output({"group_size": 2})
     first.rollouts.append(outcome("a"))
     first.close()
-    opened({"group_size": 4}).close()  # it could not start
-    opened({"group_size": 2}).close()
-    grown = opened({"group_size": 4})
+    open_output({"group_size": 4}).close()  # it could not start
+    open_output({"group_size": 2}).close()
+    grown = open_output({"group_size": 4})
     for name in ("summary.json", "report.html"):
         grown.write_text(name, "{}")
     grown.begin()
     grown.close()
     assert not [name for name in ("summary.json", "report.html") if (grown.path / name).exists()]
     with pytest.raises(OutputError, match="group_size"):
-        opened({"group_size": 2})
+        open_output({"group_size": 2})
 
 
-def test_a_line_that_only_begins_like_a_rollout_is_named_when_it_is_read(opened):
-    folder = opened()
+def test_a_line_that_only_begins_like_a_rollout_is_named_when_it_is_read(open_output):
+    folder = open_output()
     folder.rollouts.append_line(b'{"rollout_id":"a","reward":\n')
     with pytest.raises(OutputError, match="line 1 is no rollout"):
         list(folder.outcomes())
 
 
-def test_another_folder_is_chosen_if_the_chosen_one_is_taken_or_gone(opened, tmp_path):
+def test_another_folder_is_chosen_if_the_chosen_one_is_taken_or_gone(open_output, tmp_path):
     taken, gone, free = tmp_path / "taken", tmp_path / "gone", tmp_path / "free"
-    opened(path=taken)
+    open_output(path=taken)
 
     def open_at(path):
         if path == gone:
             raise FolderTakenError("it is gone")
-        return opened(path=path)
+        return open_output(path=path)
 
     chosen = iter([taken, gone, free])
     assert open_chosen(lambda: next(chosen), open_at).path == free
@@ -274,17 +274,17 @@ def test_latest_points_to_the_run_before_an_empty_folder_that_is_removed(tmp_pat
     assert ((tmp_path / "latest").readlink(), new.exists()) == (Path(old.name), False)
 
 
-def test_a_damaged_line_in_the_middle_is_named_with_its_number(opened):
-    folder = opened()
+def test_a_damaged_line_in_the_middle_is_named_with_its_number(open_output):
+    folder = open_output()
     folder.rollouts.append(outcome("a"))
     folder.rollouts.append_line(b"rubbish\n")
     folder.close()
     with pytest.raises(OutputError, match="line 2 is no rollout"):
-        opened()
+        open_output()
 
 
-def test_a_file_of_the_folder_is_replaced_whole(opened):
-    folder = opened()
+def test_a_file_of_the_folder_is_replaced_whole(open_output):
+    folder = open_output()
     folder.write_text("summary.json", "1")
     folder.write_text("summary.json", "22")
     assert (folder.path / "summary.json").read_text() == "22"

@@ -102,7 +102,7 @@ SAMPLE = 1 if os.environ.get("HERMES_KIT_MUTANTS") == "all" else 6
 """A broken backend or engine runs the tests that must fail and every Nth other, chosen by the names of both."""
 
 
-def drawn(kind):
+def drawn_tests(kind):
     """Return the tests that are run, as pytest names them."""
     nodes = []
     # Every broken engine has the whole suite, which performs whole runs.
@@ -119,7 +119,7 @@ def drawn(kind):
 
 @pytest.mark.parametrize("kind", [*BACKEND_PARTS, *ENGINE_PARTS])
 def test_each_broken_backend_or_engine_is_caught_by_its_named_tests(kind, tmp_path):
-    assert failures(drawn(kind), tmp_path) == expectations(kind)
+    assert failures(drawn_tests(kind), tmp_path) == expectations(kind)
 
 
 def test_there_are_enough_broken_backends():

@@ -25,7 +25,7 @@ harmless = st.text(alphabet="abcdefg OSLO.,:7\n", max_size=30)
 
 
 @functools.cache
-def made(kind):
+def new_tokenizer(kind):
     return tokenizer_for(TEMPLATE, kind=kind, more=CONTROLS)
 
 
@@ -35,7 +35,7 @@ def made(kind):
 @example(text=" ".join(CONTROLS))
 @settings(max_examples=60, deadline=None)
 def test_no_text_is_encoded_to_a_control_id(kind, text):
-    tokenizer = made(kind)
+    tokenizer = new_tokenizer(kind)
     for where in ({}, {"at_start": True}, {"continued": True}):
         assert tokenizer.control_ids.isdisjoint(tokenizer.encode_plain(text, **where))
 
@@ -43,7 +43,7 @@ def test_no_text_is_encoded_to_a_control_id(kind, text):
 @given(text=hostile)
 @settings(max_examples=100, deadline=None)
 def test_what_is_encoded_reads_as_it_was(text):
-    tokenizer = made("byte_level")
+    tokenizer = new_tokenizer("byte_level")
     valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert tokenizer.decode(tokenizer.encode_plain(text)) == valid
 
@@ -52,7 +52,7 @@ def test_what_is_encoded_reads_as_it_was(text):
 @given(text=harmless, before=harmless)
 @settings(max_examples=60, deadline=None)
 def test_a_piece_has_the_ids_it_has_inside_a_whole_text(kind, text, before):
-    tokenizer = made(kind)
+    tokenizer = new_tokenizer(kind)
     start, end = (tokenizer.controls.by_text[name].id for name in ("<|im_start|>", "<|im_end|>"))
     whole = tokenizer.encode_scaffold(f"{before}<|im_start|>{text}<|im_end|>")
     pieces = [*tokenizer.encode_plain(before, at_start=True), start, *tokenizer.encode_plain(text), end]
@@ -61,7 +61,7 @@ def test_a_piece_has_the_ids_it_has_inside_a_whole_text(kind, text, before):
 
 def test_a_vocabulary_may_hold_a_control_token_as_an_ordinary_piece():
     """The reason why removing added tokens is not enough."""
-    tokenizer = made("unigram")
+    tokenizer = new_tokenizer("unigram")
     end = tokenizer.controls.by_text["</s>"].id
     data = json.loads(tokenizer._backend.to_str())
     assert data["model"]["vocab"][end][0] == "</s>"
@@ -78,12 +78,12 @@ def test_added_white_space_is_not_a_control_token():
 
 
 def test_the_id_of_unknown_characters_is_text():
-    tokenizer = made("word_level")
+    tokenizer = new_tokenizer("word_level")
     assert tokenizer.encode_plain("zzzz") == tokenizer.encode_scaffold("zzzz")
     assert len(tokenizer.encode_plain("zzzz")) == 1
 
 
 def test_a_long_control_text_is_cut_without_recursion_limits():
-    tokenizer = made("unigram")
+    tokenizer = new_tokenizer("unigram")
     ids = tokenizer.encode_plain("</s>" * 2_000)
     assert tokenizer.control_ids.isdisjoint(ids)

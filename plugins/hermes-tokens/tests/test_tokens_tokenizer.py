@@ -13,13 +13,13 @@ from hermes_tokens.tokenizer import ChatTokenizer
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def tokenizer_folder(tmp_path_factory):
     return chatml_folder(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture
-def folder(trained, tmp_path):
-    for file in trained.iterdir():
+def folder(tokenizer_folder, tmp_path):
+    for file in tokenizer_folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     return tmp_path
 
@@ -32,8 +32,8 @@ def names(tokenizer, ids):
     return {tokenizer.controls.by_id[number].text for number in ids}
 
 
-def test_a_folder_gives_template_stop_tokens_and_control_tokens(trained):
-    tokenizer = ChatTokenizer.load(trained)
+def test_a_folder_gives_template_stop_tokens_and_control_tokens(tokenizer_folder):
+    tokenizer = ChatTokenizer.load(tokenizer_folder)
     assert tokenizer.chat_template == TEMPLATE
     assert names(tokenizer, tokenizer.stop_ids) == {"<|im_end|>", "<|endoftext|>"}
     assert names(tokenizer, tokenizer.control_ids) >= {"<|im_start|>", "<|im_end|>", "<think>", "<tool_call>"}
@@ -130,14 +130,14 @@ def test_truncation_and_padding_of_the_folder_are_switched_off(folder):
     assert tokenizer.decode(tokenizer.encode_plain(text)) == text
 
 
-def test_control_tokens_and_broken_characters_are_decoded(trained):
-    tokenizer = ChatTokenizer.load(trained)
+def test_control_tokens_and_broken_characters_are_decoded(tokenizer_folder):
+    tokenizer = ChatTokenizer.load(tokenizer_folder)
     ids = [*tokenizer.encode_scaffold("<|im_start|>"), *tokenizer.encode_plain("é")[:1]]
     assert tokenizer.decode(ids) == "<|im_start|>\ufffd"
 
 
-def test_a_tokenizer_of_transformers_is_taken_over(trained):
-    loaded = ChatTokenizer.load(trained)
+def test_a_tokenizer_of_transformers_is_taken_over(tokenizer_folder):
+    loaded = ChatTokenizer.load(tokenizer_folder)
     stops = sorted(loaded.stop_ids)
     fast = SimpleNamespace(
         backend_tokenizer=loaded._backend,

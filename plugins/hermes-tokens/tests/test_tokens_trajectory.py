@@ -15,7 +15,7 @@ from hermes_tokens.generation import Generated, TokenIds
 from hermes_tokens.trajectory import ROOT, Trajectory
 
 
-def generated(*ids: int, version: str = "") -> Generated:
+def generation_of(*ids: int, version: str = "") -> Generated:
     spans = (WeightSpan(version=version, start=0, end=len(ids)),) if version else ()
     return Generated(
         ids=ids, logprobs=tuple(-token / 100 for token in ids), finish_reason="stop", weight_versions=spans
@@ -29,9 +29,9 @@ def lines(trajectory: Trajectory) -> list[dict]:
 def test_a_conversation_that_only_grows_is_one_sample():
     trajectory = Trajectory()
     trajectory.add_context("user", [1, 2])
-    trajectory.add_sampled(generated(3, 4))
+    trajectory.add_sampled(generation_of(3, 4))
     trajectory.add_context("tool", [5])
-    trajectory.add_sampled(generated(6))
+    trajectory.add_sampled(generation_of(6))
     (sample,) = trajectory.samples()
     assert sample.tokens == [1, 2, 3, 4, 5, 6]
     assert sample.masks == [IGNORED, IGNORED, 3, 4, IGNORED, 6]
@@ -43,7 +43,7 @@ def test_a_conversation_that_only_grows_is_one_sample():
 def test_context_after_the_last_sampled_token_is_not_sent():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(2))
+    trajectory.add_sampled(generation_of(2))
     trajectory.add_context("tool", [3, 4])
     (sample,) = trajectory.samples()
     assert sample.tokens == [1, 2]
@@ -59,13 +59,13 @@ def test_a_trajectory_without_sampled_tokens_has_no_sample():
 def test_a_branch_trains_each_sampled_token_once_and_says_why_it_began():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(2))
+    trajectory.add_sampled(generation_of(2))
     after_first = trajectory.head
     trajectory.add_context("tool", [3])
-    trajectory.add_sampled(generated(4))
+    trajectory.add_sampled(generation_of(4))
     trajectory.rewind(after_first, "history_edited", "turn 1, content")
     trajectory.add_context("user", [9])
-    trajectory.add_sampled(generated(5))
+    trajectory.add_sampled(generation_of(5))
     first, second = trajectory.samples()
     assert (first.tokens, first.masks) == ([1, 2, 3, 4], [IGNORED, 2, IGNORED, 4])
     assert (second.tokens, second.masks) == ([1, 2, 9, 5], [IGNORED, IGNORED, IGNORED, 5])
@@ -77,12 +77,12 @@ def test_a_branch_trains_each_sampled_token_once_and_says_why_it_began():
 def test_going_back_over_context_alone_starts_no_branch():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(2))
+    trajectory.add_sampled(generation_of(2))
     after = trajectory.head
     trajectory.add_context("tool", [3])
     trajectory.rewind(after, "engine")
     trajectory.add_context("tool", [3])
-    trajectory.add_sampled(generated(4))
+    trajectory.add_sampled(generation_of(4))
     (sample,) = trajectory.samples()
     assert sample.tokens == [1, 2, 3, 4]
     assert not trajectory.breaks
@@ -91,10 +91,10 @@ def test_going_back_over_context_alone_starts_no_branch():
 def test_a_replaced_stop_token_keeps_its_loss_in_the_branch_that_ends_with_it():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(2, 3, 99, version="v1"))
+    trajectory.add_sampled(generation_of(2, 3, 99, version="v1"))
     trajectory.drop_last()
     trajectory.add_context("close", [50, 7])
-    trajectory.add_sampled(generated(4, version="v2"))
+    trajectory.add_sampled(generation_of(4, version="v2"))
     first, second = trajectory.samples()
     assert (first.tokens, first.masks) == ([1, 2, 3, 99], [IGNORED, 2, 3, 99])
     assert (second.tokens, second.masks) == ([1, 2, 3, 50, 7, 4], [IGNORED] * 5 + [4])
@@ -110,19 +110,19 @@ def test_a_replaced_stop_token_keeps_its_loss_in_the_branch_that_ends_with_it():
 def test_dropping_the_only_token_of_a_turn_leaves_the_turn_in_its_own_branch():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(99))
+    trajectory.add_sampled(generation_of(99))
     trajectory.drop_last()
     trajectory.add_context("close", [50])
-    trajectory.add_sampled(generated(4))
+    trajectory.add_sampled(generation_of(4))
     assert [sample.tokens for sample in trajectory.samples()] == [[1, 99], [1, 50, 4]]
 
 
 def test_a_new_prompt_that_only_adds_starts_no_branch():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(2))
+    trajectory.add_sampled(generation_of(2))
     trajectory.rebase([("user", [1, 2, 3])], "template")
-    trajectory.add_sampled(generated(4))
+    trajectory.add_sampled(generation_of(4))
     (sample,) = trajectory.samples()
     assert sample.tokens == [1, 2, 3, 4]
 
@@ -130,9 +130,9 @@ def test_a_new_prompt_that_only_adds_starts_no_branch():
 def test_a_new_prompt_that_rewrites_starts_a_branch_where_it_differs():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(generated(2, 3))
+    trajectory.add_sampled(generation_of(2, 3))
     trajectory.rebase([("user", [1, 2]), ("user", [8])], "template")
-    trajectory.add_sampled(generated(4))
+    trajectory.add_sampled(generation_of(4))
     first, second = trajectory.samples()
     assert first.tokens == [1, 2, 3]
     assert second.tokens == [1, 2, 8, 4]
@@ -142,8 +142,8 @@ def test_a_new_prompt_that_rewrites_starts_a_branch_where_it_differs():
 def test_a_turn_that_goes_on_after_an_abort_counts_once():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
-    trajectory.add_sampled(replace(generated(2), finish_reason="abort"))
-    trajectory.add_sampled(generated(3), continues=True)
+    trajectory.add_sampled(replace(generation_of(2), finish_reason="abort"))
+    trajectory.add_sampled(generation_of(3), continues=True)
     found = report(trajectory, trajectory.samples())
     assert (found.turns, found.sampled, found.trained) == (1, 2, 2)
 
@@ -286,7 +286,7 @@ class AnyRollout(RuleBasedStateMachine):
     def sample(self, count, repeat):
         ids = [1, 2, 3][:count] if repeat else self.fresh(count)
         prompt = list(self.trajectory.prompt.ids)
-        reply = generated(*ids)
+        reply = generation_of(*ids)
         self.log.append(Exchange(prompt_ids=prompt, ids=ids, logprobs=reply.logprobs))
         self.trajectory.add_sampled(reply)
 

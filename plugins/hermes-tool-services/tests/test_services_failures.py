@@ -13,7 +13,7 @@ import pytest
 from external_tools import SECRET
 from services_backends import BoundedBackend, local_backend
 from services_executor import executor_on, plugins, terminal, until
-from services_http import served
+from services_http import serve
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
@@ -136,12 +136,12 @@ class Closing:
         self.begun = self.done = 0
         end = getattr(kind, method)
 
-        async def counted(one: Any) -> None:
+        async def count_and_end(one: Any) -> None:
             self.begun += 1
             await end(one)
             self.done += 1
 
-        patch.setattr(kind, method, counted)
+        patch.setattr(kind, method, count_and_end)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ async def test_closing_closes_the_tool_servers_session_although_a_sandbox_hangs(
         server = ToolServer(registry)
         backend = StuckSandboxes(local_backend(tmp_path))
         try:
-            async with served(ToolServerService(server).application()) as url:
+            async with serve(ToolServerService(server).application()) as url:
                 config = ToolExecutorConfig(tool_server_url=url, close_timeout_s=seconds)
                 executor = ToolExecutor(backend, None, config, registry=plugins())
                 await executor.start()
@@ -219,7 +219,7 @@ async def test_closing_is_done_to_the_end_although_a_release_fails(
     inner = local_backend(tmp_path)
     backend = Broken(inner)
     await backend.start(plugins())
-    async with served(ToolServerService(server).application()) as url:
+    async with serve(ToolServerService(server).application()) as url:
         executor = ToolExecutor(backend, None, ToolExecutorConfig(tool_server_url=url), registry=plugins())
         await executor.start()
         await executor.execute("t1", terminal("true"))

@@ -57,7 +57,7 @@ def test_escape_sequences_are_left_out(text: str, left: str) -> None:
     assert read(f" {text}\n") == f" {left}".rstrip("\n")
 
 
-def limited(pids: object) -> Any:
+def sandbox_with_limit(pids: object) -> Any:
     return SimpleNamespace(provenance={"limits": {"pids": pids}})
 
 
@@ -83,7 +83,7 @@ def limited(pids: object) -> Any:
     ],
 )
 def test_a_failed_process_start_gets_a_note_with_the_sandboxs_limit(output: str) -> None:
-    note = process_limit_note(f"before\n{output}\nafter", limited("1024, by cgroup v1"))
+    note = process_limit_note(f"before\n{output}\nafter", sandbox_with_limit("1024, by cgroup v1"))
     assert note is not None
     assert "could not be started; this sandbox's limit on them is 1024, by cgroup v1." in note
 
@@ -99,12 +99,12 @@ def test_a_failed_process_start_gets_a_note_with_the_sandboxs_limit(output: str)
     ],
 )
 def test_another_error_is_told_no_limit(output: str) -> None:
-    assert process_limit_note(output, limited("1024, by cgroup v1")) is None
+    assert process_limit_note(output, sandbox_with_limit("1024, by cgroup v1")) is None
 
 
 @pytest.mark.parametrize("pids", [None, "", 1024, "none: root, and no control group can be used"])
 def test_a_sandbox_that_names_no_limit_gets_no_note(pids: object) -> None:
-    assert process_limit_note("sh: 0: Cannot fork", limited(pids)) is None
+    assert process_limit_note("sh: 0: Cannot fork", sandbox_with_limit(pids)) is None
     bare: Any = SimpleNamespace(provenance={})
     assert process_limit_note("sh: 0: Cannot fork", bare) is None
 
@@ -112,7 +112,7 @@ def test_a_sandbox_that_names_no_limit_gets_no_note(pids: object) -> None:
 def test_output_that_is_made_to_be_slow_is_read_once() -> None:
     text = "fork " * 400_000 + "\n" + "    fork\n" * 200_000
     start = time.process_time()
-    assert process_limit_note(text, limited("9")) is None
+    assert process_limit_note(text, sandbox_with_limit("9")) is None
     # Work that grows with the square of the text would take hours.
     assert time.process_time() - start < 60
 
@@ -122,7 +122,7 @@ def test_output_of_many_lines_is_not_taken_apart(text: str) -> None:
     """A list of the lines would take twenty times the memory of the text, and delay all other rollouts."""
     tracemalloc.start()
     try:
-        assert process_limit_note(text, limited("9")) is None
+        assert process_limit_note(text, sandbox_with_limit("9")) is None
         assert tracemalloc.get_traced_memory()[1] < 6 * len(text)
     finally:
         tracemalloc.stop()
@@ -130,5 +130,8 @@ def test_output_of_many_lines_is_not_taken_apart(text: str) -> None:
 
 def test_the_reason_is_found_at_the_end_of_many_like_it_and_on_its_own_line_only() -> None:
     told = "cat: x: Resource temporarily unavailable\n" * 1000
-    assert process_limit_note(f"{told}bash: fork: Resource temporarily unavailable, EAGAIN\n", limited("9")) is not None
-    assert process_limit_note(f"{told}EAGAIN\nfork\n{told}thread", limited("9")) is None
+    assert (
+        process_limit_note(f"{told}bash: fork: Resource temporarily unavailable, EAGAIN\n", sandbox_with_limit("9"))
+        is not None
+    )
+    assert process_limit_note(f"{told}EAGAIN\nfork\n{told}thread", sandbox_with_limit("9")) is None

@@ -121,12 +121,12 @@ async def test_a_backend_that_fails_is_not_asked_again(context):
     """hermes-agent's defect: a command was run up to three more times when the backend raised."""
     calls = []
 
-    async def broken(*arguments, **options):
+    async def break_down(*arguments, **options):
         calls.append(arguments)
         raise RuntimeError("gone")
 
     with pytest.raises(RuntimeError):
-        await run(SimpleNamespace(sandbox=SimpleNamespace(exec=broken), state={}), "rm -r x")
+        await run(SimpleNamespace(sandbox=SimpleNamespace(exec=break_down), state={}), "rm -r x")
     assert len(calls) == 1
 
 

@@ -24,8 +24,8 @@ def registry():
 
 
 @pytest.fixture
-def judged(registry):
-    """Run commands in a real sandbox and judge the result: `await judged(name, options, *commands, …)`."""
+def judge_commands(registry):
+    """Run commands in a real sandbox and judge the result: `await judge_commands(name, options, *commands, …)`."""
     from hermes_core.contracts.task import Step, Task, TaskFile
     from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
     from hermes_core.specs import Ref

@@ -7,21 +7,21 @@ import pytest
 from hermes_core.contracts.errors import ConfigError
 
 
-async def test_exit_code_scores_the_weighted_share(judged):
+async def test_exit_code_scores_the_weighted_share(judge_commands):
     checks = [
         {"command": "test -f a", "weight": 3},
         {"command": "exit 7", "expected": 7, "name": "seven"},
         {"command": "test -f b"},
         {"command": "test -f b"},
     ]
-    outcome = await judged("exit_code", {"checks": checks}, "touch a")
+    outcome = await judge_commands("exit_code", {"checks": checks}, "touch a")
     assert outcome.reward == pytest.approx(4 / 6)
     assert outcome.reward_parts == {"test -f a": 1.0, "seven": 1.0, "test -f b": 0.0, "test -f b#2": 0.0}
     assert "test -f b#2" in outcome.reward_detail
 
 
-async def test_a_command_that_hangs_has_failed(judged):
-    outcome = await judged("exit_code", {"command": "sleep 60", "timeout": 0.3})
+async def test_a_command_that_hangs_has_failed(judge_commands):
+    outcome = await judge_commands("exit_code", {"command": "sleep 60", "timeout": 0.3})
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
 
 
@@ -35,23 +35,25 @@ async def test_a_command_that_hangs_has_failed(judged):
         "(while :; do echo secret > answer; done) > /dev/null 2>&1 & disown; sleep 0.1; rm -f answer",
     ],
 )
-async def test_what_the_model_left_in_its_session_does_not_reach_a_check(judged, attack):
-    outcome = await judged("exit_code", {"command": "test -f answer && grep -q '^the answer$' answer"}, attack)
+async def test_what_the_model_left_in_its_session_does_not_reach_a_check(judge_commands, attack):
+    outcome = await judge_commands("exit_code", {"command": "test -f answer && grep -q '^the answer$' answer"}, attack)
     assert outcome.reward == 0.0
 
 
-async def test_a_repository_cannot_configure_the_verifier_s_git(judged):
+async def test_a_repository_cannot_configure_the_verifier_s_git(judge_commands):
     spoil = (
         "git init -q . && git config user.name x && git config user.email x@y.z && git commit -q --allow-empty -m one"
         " && printf '#!/bin/sh\\ntouch ran\\n' > .git/hooks/reference-transaction && chmod +x .git/hooks/*"
         " && git config core.fsmonitor 'touch ran; false' && git config --global alias.log '!true'"
     )
     check = 'git status > /dev/null && git branch -q b && [ "$(git log --format=%s)" = one ] && [ ! -e ran ]'
-    assert (await judged("exit_code", {"command": check}, f"export HOME=$PWD; {spoil}; rm -f ran")).reward == 1.0
+    assert (
+        await judge_commands("exit_code", {"command": check}, f"export HOME=$PWD; {spoil}; rm -f ran")
+    ).reward == 1.0
 
 
-async def test_the_workspace_may_be_gone(judged):
-    assert (await judged("exit_code", {"command": "true"}, 'rm -rf -- "$PWD"')).reward_status == "ok"
+async def test_the_workspace_may_be_gone(judge_commands):
+    assert (await judge_commands("exit_code", {"command": "true"}, 'rm -rf -- "$PWD"')).reward_status == "ok"
 
 
 CHECKS = {
@@ -67,24 +69,24 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-async def test_each_condition_on_a_file_can_hold_and_can_fail(judged, name):
+async def test_each_condition_on_a_file_can_hold_and_can_fail(judge_commands, name):
     options = {"checks": [CHECKS[name]]}
-    assert (await judged("file_content", options, "echo hello > a")).reward == 1.0
+    assert (await judge_commands("file_content", options, "echo hello > a")).reward == 1.0
     spoil = "mkdir nowhere; echo other bye > a; touch nowhere/b; rm -f a"
-    assert (await judged("file_content", options, spoil)).reward == 0.0
+    assert (await judge_commands("file_content", options, spoil)).reward == 0.0
 
 
-async def test_file_checks_give_partial_credit_and_say_what_is_missing(judged):
+async def test_file_checks_give_partial_credit_and_say_what_is_missing(judge_commands):
     checks = [{"path": "a", "equals": "1", "weight": 3}, {"path": "b", "equals": "2"}]
-    outcome = await judged("file_content", {"checks": checks}, "echo 1 > a")
+    outcome = await judge_commands("file_content", {"checks": checks}, "echo 1 > a")
     assert outcome.reward == 0.75
     assert outcome.reward_parts == {"a": 1.0, "b": 0.0}
     assert "b does not exist" in outcome.reward_detail
 
 
-async def test_runs_of_white_space_can_count_as_one(judged):
+async def test_runs_of_white_space_can_count_as_one(judge_commands):
     checks = [{"path": "a", "equals": "x y", "collapse_whitespace": True}, {"path": "a", "equals": "x y"}]
-    assert (await judged("file_content", {"checks": checks}, "printf 'x \\t y\\r\\n' > a")).reward == 0.5
+    assert (await judge_commands("file_content", {"checks": checks}, "printf 'x \\t y\\r\\n' > a")).reward == 0.5
 
 
 @pytest.mark.parametrize(
@@ -98,16 +100,16 @@ async def test_runs_of_white_space_can_count_as_one(judged):
         ("ln -s nothing a", "does not exist"),
     ],
 )
-async def test_a_path_that_is_no_plain_file_of_the_workspace_fails_its_check(judged, trick, said):
+async def test_a_path_that_is_no_plain_file_of_the_workspace_fails_its_check(judge_commands, trick, said):
     options = {"checks": [{"path": "a", "regex": "", "name": "read"}, {"path": "a", "absent": True, "name": "absent"}]}
-    outcome = await judged("file_content", options, trick)
+    outcome = await judge_commands("file_content", options, trick)
     assert outcome.reward_parts == {"read": 0.0, "absent": 0.0}
     assert said in outcome.reward_detail
 
 
-async def test_a_symlink_within_the_workspace_is_followed(judged):
+async def test_a_symlink_within_the_workspace_is_followed(judge_commands):
     options = {"checks": [{"path": "a", "equals": "x"}]}
-    assert (await judged("file_content", options, "echo x > real && ln -s real a")).reward == 1.0
+    assert (await judge_commands("file_content", options, "echo x > real && ln -s real a")).reward == 1.0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def task(name: str = "words", **fields: Any) -> dict[str, Any]:
     return {"id": name, "prompt": "Write words into out.txt.", "verifier": verifier, **fields}
 
 
-def drawn_from(expression: str) -> tuple[str, str]:
+def only_matching(expression: str) -> tuple[str, str]:
     """Return the flag by which a random model writes only what fits an expression; its samples are constrained."""
     return "--extra-body", json.dumps({"structured_outputs": {"regex": expression}})
 

@@ -30,14 +30,14 @@ async def tapping(server_url: str) -> AsyncIterator[Tap]:
     address = urlsplit(server_url)
     tap = Tap(url="")
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def relay_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         above, below = await asyncio.open_connection(address.hostname, address.port)
         sent = bytearray()
         tap.sent.append(sent)
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(_pass_on(reader, below, bytearray()), _pass_on(above, writer, sent))
 
-    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(relay_connection, "127.0.0.1", 0) as server:
         tap.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield tap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parser_reading import function_tool, meaning, pieces, read, statuses, streamed, wide
+from parser_reading import function_tool, meaning, pieces, read, read_stream, statuses, wide
 
 from hermes_parsers import get_parser
 from hermes_testing.suites.parser.invariants import violations
@@ -97,7 +97,7 @@ def test_any_text_between_the_marks_is_a_call_or_an_attempt(name: str, data: st.
     assert result.attempts
     assert violations(text, result) == []
     assert parser.render(result) == text
-    assert streamed(parser, pieces(text, size))[1] == result
+    assert read_stream(parser, pieces(text, size))[1] == result
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -61,7 +61,7 @@ def marks_of_reasoning(name: str) -> tuple[str, str]:
     return own.opening, own.closing
 
 
-def written(name: str, *calls: dict) -> str:
+def write_calls(name: str, *calls: dict) -> str:
     """Write calls as the family's template does, after a mark."""
     return BEHIND.get(name, "") + get_parser(name).render(
         {"role": "assistant", "content": None, "tool_calls": list(calls)}
@@ -73,7 +73,7 @@ def test_a_call_ends_reasoning_that_is_never_closed_and_its_attempt_says_so(name
     tools = (function_tool("bash", command={"type": "string"}), function_tool("now"))
     before, _ = marks_of_reasoning(name)
     for between in ("", "\n", "\n\n", " "):
-        result = read(name, f"{before}I look at it.{between}{written(name, CALL)}", *tools)
+        result = read(name, f"{before}I look at it.{between}{write_calls(name, CALL)}", *tools)
         assert (result.reasoning, meaning(result), result.content) == (
             "I look at it.",
             [("bash", {"command": "ls"})],
@@ -86,14 +86,14 @@ def test_a_call_ends_reasoning_that_is_never_closed_and_its_attempt_says_so(name
 @pytest.mark.parametrize("name", MARKED)
 def test_reasoning_that_is_closed_still_holds_drafts(name):
     opening, closing = marks_of_reasoning(name)
-    text = f"{opening}I could {written(name, CALL)} do so.{closing}"
+    text = f"{opening}I could {write_calls(name, CALL)} do so.{closing}"
     result = read(name, text)
     assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
 
 
 @pytest.mark.parametrize("name", MARKED)
 def test_the_prompt_may_have_opened_the_reasoning_that_a_call_ends(name):
-    result = read(name, f"I look at it.{written(name, CALL)}", reasoning_opened=True)
+    result = read(name, f"I look at it.{write_calls(name, CALL)}", reasoning_opened=True)
     assert (result.reasoning, meaning(result)) == ("I look at it.", [("bash", {"command": "ls"})])
 
 

@@ -26,13 +26,13 @@ def literal(text):
     return value
 
 
-def repaired(text):
+def repair(text):
     value, end, repairs = read_repaired(text, 0, len(text))
     assert end == len(text)
     return value, repairs
 
 
-def refused(text, read=read_literal):
+def refusal_of(text, read=read_literal):
     with pytest.raises(LiteralError) as caught:
         read(text, 0, len(text))
     return caught.value
@@ -60,7 +60,7 @@ def test_what_json_writes_is_read_as_a_literal_too(value, is_ascii, indent):
 @example([10**4299, -0.0, 1e-320, 2**70], True, None, (",", ":"))
 def test_valid_json_is_read_as_json_reads_it_and_nothing_is_repaired(value, is_ascii, indent, separators):
     text = json.dumps(value, ensure_ascii=is_ascii, indent=indent, separators=separators)
-    read, repairs = repaired(text)
+    read, repairs = repair(text)
     assert (as_json(read), repairs) == (as_json(json.loads(text)), ())
 
 
@@ -72,7 +72,7 @@ def test_whatever_json_accepts_is_read_the_same_without_repairs(text):
     except ValueError:
         return
     text = text.strip()
-    read, repairs = repaired(text)
+    read, repairs = repair(text)
     assert (as_json(read), repairs) == (expected, ())
 
 
@@ -174,7 +174,7 @@ def test_a_literal_is_read_from_the_middle_of_a_text_and_not_beyond_its_end():
     ["NaN", "nan", "inf", "-inf", "Infinity", "-Infinity", "1e999", "-1e999", "[NaN]", "9" * 5000, "0x" + "f" * 5000],
 )
 def test_what_is_no_finite_number_or_cannot_be_written_again_is_refused(read, text):
-    assert isinstance(refused(text, read), LiteralError)
+    assert isinstance(refusal_of(text, read), LiteralError)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_is_no_finite_number_or_cannot_be_written_again_is_refused(read, te
     ],
 )
 def test_what_is_no_literal_is_refused_and_not_called_cut(text):
-    error = refused(text + " " * 20)
+    error = refusal_of(text + " " * 20)
     assert not error.is_truncated
     assert 0 <= error.at < len(text)
 
@@ -221,14 +221,14 @@ def test_every_prefix_of_a_container_or_string_is_cut_rather_than_wrong(value, w
     size = data.draw(st.integers(0, len(text) - 1))
     if write is repr and text[:2] in {"''", '""'}:
         return  # The two quotes of an empty string may be the beginning of a triple quote.
-    assert refused(text[:size]).is_truncated
+    assert refusal_of(text[:size]).is_truncated
 
 
 @pytest.mark.parametrize(
     "text", ["", "Tr", "nul", "-", "1.e", "0x", "1_", "r", "'\\", "'\\x4", "'\\N{BULL", "'''a''", "{'a':", "(1,"]
 )
 def test_a_value_that_the_text_ends_in_is_cut(text):
-    assert refused(text).is_truncated
+    assert refusal_of(text).is_truncated
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_value_that_the_text_ends_in_is_cut(text):
     ],
 )
 def test_slips_that_leave_no_doubt_are_repaired_and_named(text, value, repairs):
-    assert repaired(text) == (value, repairs)
+    assert repair(text) == (value, repairs)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_slips_that_leave_no_doubt_are_repaired_and_named(text, value, repairs):
     ],
 )
 def test_what_would_have_to_be_guessed_is_not_repaired(text):
-    refused(text, read_repaired)
+    refusal_of(text, read_repaired)
 
 
 def test_what_follows_the_value_is_left_to_the_caller():
@@ -286,8 +286,8 @@ def test_what_follows_the_value_is_left_to_the_caller():
 def test_nesting_has_a_limit_which_is_no_cut(read):
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert read(deep, 0, len(deep))[1] == len(deep)
-    assert not refused("[" + deep + "]", read).is_truncated
-    assert not refused("[" * 100_000, read).is_truncated
+    assert not refusal_of("[" + deep + "]", read).is_truncated
+    assert not refusal_of("[" * 100_000, read).is_truncated
 
 
 @pytest.mark.parametrize("read", [read_literal, read_repaired])
@@ -309,5 +309,5 @@ def test_nesting_has_a_limit_which_is_no_cut(read):
 )
 def test_work_grows_with_the_text_only(read, piece):
     texts = ["[" + piece * (size // len(piece)) for size in (4_000, 16_000)]
-    small, large = (lines_run(lambda text: refused(text, read), text) for text in texts)
+    small, large = (lines_run(lambda text: refusal_of(text, read), text) for text in texts)
     assert large <= 5 * small + 100

@@ -8,7 +8,7 @@ import pytest
 from every_cut import read_at_every_cut
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parser_reading import function_tool, meaning, pieces, read, statuses, streamed
+from parser_reading import function_tool, meaning, pieces, read, read_stream, statuses
 
 from hermes_parsers import get_parser
 from hermes_testing.suites.parser.growth import DOUBLING, FOLD, lines_run, time_growth
@@ -75,7 +75,7 @@ def test_what_stands_around_bare_calls_costs_linear_work(name: str, unit: str):
     parser = get_parser(name)
 
     def read_in_pieces(text: str) -> None:
-        streamed(parser, pieces(text, 7))
+        read_stream(parser, pieces(text, 7))
 
     for act in (parser.parse, read_in_pieces):
         small, large = (lines_run(act, unit * count) for count in (60, 120))

@@ -6,7 +6,7 @@ import pytest
 from every_cut import read_at_every_cut
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parser_reading import function_tool, meaning, pieces, read, statuses, streamed
+from parser_reading import function_tool, meaning, pieces, read, read_stream, statuses
 
 from hermes_parsers import get_parser
 
@@ -16,9 +16,9 @@ BOTH = [("f", {}), ("g", {"a": 1})]
 TAG = "<|python_tag|>"
 
 
-def told(name: str, text: str) -> str:
+def streamed_text(name: str, text: str) -> str:
     """Return the content of the events for the smallest pieces."""
-    return "".join(event.text for event in streamed(get_parser(name), pieces(text, 1))[0] if event.kind == "text")
+    return "".join(event.text for event in read_stream(get_parser(name), pieces(text, 1))[0] if event.kind == "text")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def told(name: str, text: str) -> str:
 @pytest.mark.parametrize("name", ["llama3_json", "llama4_json"])
 def test_what_joins_bare_calls_is_no_content(name: str, text: str):
     result = read(name, text)
-    assert (meaning(result), result.content, told(name, text)) == (BOTH, None, "")
+    assert (meaning(result), result.content, streamed_text(name, text)) == (BOTH, None, "")
     assert get_parser(name).render(result) == text
 
 
@@ -77,7 +77,7 @@ def test_other_brackets_are_content(text: str):
 )
 def test_lists_in_lists_and_fences_around_bare_calls_are_no_content(text: str):
     result = read("llama3_json", text)
-    assert (meaning(result), statuses(result), told("llama3_json", text)) == (BOTH, ["ok", "ok"], "")
+    assert (meaning(result), statuses(result), streamed_text("llama3_json", text)) == (BOTH, ["ok", "ok"], "")
     for around in (f"Hi.\n{text}", f"Hi.\n{text}\nBye."):
         result = read("llama3_json", around)
         assert meaning(result) == BOTH
@@ -95,7 +95,7 @@ def test_a_fence_around_a_list_of_python_calls_is_no_content(name: str, line: st
             (f"Hi.\n{line}{calls}\n```\nBye.", "Hi.\n\nBye."),
         ):
             result = read(name, text)
-            assert (meaning(result), result.content or "", told(name, text)) == (BOTH, content, content)
+            assert (meaning(result), result.content or "", streamed_text(name, text)) == (BOTH, content, content)
             assert get_parser(name).render(result) == text
     for code in (f"{line}f(a=1)\n```", f"{line}[f(1), g(2)]\n```", f"{line}[f(a=1)].sort()\n```", "Use ```x``` `y`."):
         assert (read(name, code).content, read(name, code).calls) == (code, ())
@@ -205,7 +205,7 @@ def test_marks_around_an_answer_are_no_content(name: str, before: str):
         assert meaning(result) == ([("f", {})] if call in text else [])
         assert get_parser(name).render(result) == text
         # Reasoning that only its closing tag reveals is emitted as text first, and then again as reasoning.
-        assert before.startswith("ink") or told(name, text) == (result.content or "")
+        assert before.startswith("ink") or streamed_text(name, text) == (result.content or "")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -236,7 +236,7 @@ def test_reasoning_that_begins_again_behind_text_is_reasoning(name: str):
         (f"Hi.{opening}b", "Hi.", "b"),
     ):
         result = read(name, text)
-        assert (result.content, result.reasoning, told(name, text)) == (content, reasoning, content)
+        assert (result.content, result.reasoning, streamed_text(name, text)) == (content, reasoning, content)
         assert get_parser(name).render(result) == text
 
 
@@ -268,7 +268,7 @@ def test_the_final_channel_of_gemma_is_an_answer(thought: str, prose: str):
         result = read("gemma4", written)
         assert (result.content or "", result.reasoning) == (prose + content, "ink" if thought else None), written
         assert meaning(result) == ([("f", {})] if call in text else [])
-        assert told("gemma4", written) == (result.content or "")
+        assert streamed_text("gemma4", written) == (result.content or "")
         assert get_parser("gemma4").render(result) == written
 
 

@@ -33,7 +33,7 @@ FRAMES = {
 }
 
 
-def swapped(text, quote):
+def with_quotes(text, quote):
     """Replace a text's quotes by those of the format."""
     return text if quote == "'" else text.translate(str.maketrans("'\"", "\"'"))
 
@@ -43,7 +43,7 @@ def swapped(text, quote):
 def test_quotes_inside_a_text_are_text(name, tools):
     quote, frame = FRAMES[name]
     for text in TEXTS:
-        inner = swapped(text, quote)
+        inner = with_quotes(text, quote)
         written = f"{quote}{inner}{quote}"
         for arguments, value in (
             (f"command={written}", {"command": inner}),
@@ -59,7 +59,7 @@ def test_several_calls_with_quotes_inside_are_all_read(name):
     quote, frame = FRAMES[name]
     for first in TEXTS:
         for second in TEXTS[:6]:
-            one, two = swapped(first, quote), swapped(second, quote)
+            one, two = with_quotes(first, quote), with_quotes(second, quote)
             calls = f"bash(command={quote}{one}{quote}), write(path={quote}{two}{quote}, text={quote}{one}{quote})"
             assert meaning(read(name, frame.format(calls), BASH, WRITE)) == [
                 ("bash", {"command": one}),

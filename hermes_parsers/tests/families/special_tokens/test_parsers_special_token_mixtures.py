@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parser_reading import function_tool, pieces, streamed
+from parser_reading import function_tool, pieces, read_stream
 
 from hermes_parsers import get_parser
 from hermes_testing.suites.parser.invariants import violations
@@ -68,6 +68,6 @@ def test_any_mixture_of_tokens_is_read_alike_however_it_is_cut(name, data):
     assert violations(text, result) == []
     assert parser.render(result) == text
     for deltas in (parts, pieces(text, 1), pieces(text, 5)):
-        events, in_pieces = streamed(parser, deltas, tools, mode)
+        events, in_pieces = read_stream(parser, deltas, tools, mode)
         assert in_pieces == result
         assert [event.call for event in events if event.call] == list(result.calls)

@@ -87,7 +87,7 @@ def other(field):
 
 @pytest.mark.parametrize(("field", "owner"), [(field, owner) for field in OWNERS for owner in OWNERS[field]])
 async def test_a_field_of_a_slot_pool_is_an_option_of_its_backend(field, owner):
-    assert (await asked(tool_pool_mode=owner, **{field: other(field)}))["options"] == {
+    assert (await request_of(tool_pool_mode=owner, **{field: other(field)}))["options"] == {
         field.removeprefix("modal_"): other(field)
     }
 
@@ -102,16 +102,16 @@ def test_a_field_of_a_slot_pool_beside_another_backend_names_the_package(field, 
         agent_config(**{field: other(field)})
 
 
-async def asked(**fields):
+async def request_of(**fields):
     """Return the request to the backend of a pool."""
     outcome, _, _ = await run_one(copying, plugins=POOLS, **fields)
     return json.loads(outcome.failure.message)
 
 
 async def test_the_image_goes_to_any_backend_that_runs_images():
-    assert (await asked(tool_pool_mode="docker", sandbox_image="mine:1"))["image"] == "mine:1"
-    assert (await asked(tool_pool_mode="docker"))["image"] is None
-    assert (await asked(tool_pool_mode="nomad", sandbox_image="mine:1"))["options"] == {"sandbox_image": "mine:1"}
+    assert (await request_of(tool_pool_mode="docker", sandbox_image="mine:1"))["image"] == "mine:1"
+    assert (await request_of(tool_pool_mode="docker"))["image"] is None
+    assert (await request_of(tool_pool_mode="nomad", sandbox_image="mine:1"))["options"] == {"sandbox_image": "mine:1"}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_the_image_goes_to_any_backend_that_runs_images():
     ],
 )
 async def test_network_and_isolation_are_requested_from_the_backend(fields, network, isolation):
-    found = await asked(tool_pool_mode="docker", **fields)
+    found = await request_of(tool_pool_mode="docker", **fields)
     assert (found["network"], found["isolation"]) == (network, isolation)
 
 

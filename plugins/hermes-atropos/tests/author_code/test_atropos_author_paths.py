@@ -16,7 +16,7 @@ PLACES = ("sub", "a b/-c d", "-dash", "deep/er/still", ".", "sub/../sub")
 NAMES = ("x", "with space", "-n", "up/b", "./x", "../x", "ü/$HOME")
 
 
-def quoted(path):
+def quote(path):
     return f"'{path}'"
 
 
@@ -38,20 +38,20 @@ def local(tmp_path):
 @pytest.mark.parametrize("place", PLACES)
 async def test_every_file_method_agrees_with_commands_after_cd(session, place, local):
     async def use(do):
-        await in_session(do, f"mkdir -p sub {quoted('./' + place)} && cd -- {quoted(place)}")
+        await in_session(do, f"mkdir -p sub {quote('./' + place)} && cd -- {quote(place)}")
         for name in NAMES:
             await in_session(do, f"mkdir -p -- \"$(dirname -- './{name}')\"")
             assert (await do("upload_file", str(local / "a.txt"), name))["exit_code"] == 0
-            assert await in_session(do, f"cat {quoted('./' + name)}") == "from here"
-            await in_session(do, f"printf changed > {quoted('./' + name)}")
+            assert await in_session(do, f"cat {quote('./' + name)}") == "from here"
+            await in_session(do, f"printf changed > {quote('./' + name)}")
             assert "changed" in (await do("read_file", name))["content"]
             assert (await do("download_file", name, str(local / "down")))["success"] is True
             assert (local / "down").read_text() == "changed"
             assert "error" not in await do("write_file", name, "written")
-            assert await in_session(do, f"cat {quoted('./' + name)}") == "written"
+            assert await in_session(do, f"cat {quote('./' + name)}") == "written"
             found = await do("search", "written", path=name)
             assert [match["content"] for match in found["matches"]] == ["written"]
-            await in_session(do, f"rm {quoted('./' + name)}")
+            await in_session(do, f"rm {quote('./' + name)}")
         return "done"
 
     assert await run_author_code(use, "called", sandbox={"session": session}) == "done"

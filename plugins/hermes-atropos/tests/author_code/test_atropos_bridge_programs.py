@@ -76,10 +76,10 @@ async def run_program(ctx, program, style):
             task.cancel()
             return repr(type((await asyncio.gather(task, return_exceptions=True))[0]))
         case "generator":
-            return [one async for one in generated(ctx, rest[0], style)]
+            return [one async for one in yield_result(ctx, rest[0], style)]
 
 
-async def generated(ctx, program, style):
+async def yield_result(ctx, program, style):
     yield await run_program(ctx, program, style)
     yield await run_program(ctx, program, style)
 

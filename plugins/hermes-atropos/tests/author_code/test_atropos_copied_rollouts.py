@@ -54,7 +54,7 @@ def sampler(folder, *turns):
     return sample
 
 
-async def processed(folder, tmp_path, *turns, kind=WrittenRolloutsEnv, **fields):
+async def process_rollouts(folder, tmp_path, *turns, kind=WrittenRolloutsEnv, **fields):
     path = tmp_path / "g.jsonl"
     fields = {"tokenizer_name": folder, "tool_call_parser": "shouting", "total_steps": 1, **fields}
     async with serving_tokens(TokenServer("vllm", sampler(folder, *turns))) as server:
@@ -64,13 +64,13 @@ async def processed(folder, tmp_path, *turns, kind=WrittenRolloutsEnv, **fields)
 
 
 async def test_its_reward_calls_its_context_without_await(folder, tmp_path):
-    env, (group,), _ = await processed(folder, tmp_path, CALLS, ANSWERS)
+    env, (group,), _ = await process_rollouts(folder, tmp_path, CALLS, ANSWERS)
     assert group["scores"] == [1.0, 1.0]
     assert env.server.own._open == {}
 
 
 async def test_its_tokens_get_the_logprobs_that_the_server_sent(folder, tmp_path):
-    _, (group,), log = await processed(folder, tmp_path, CALLS, ANSWERS)
+    _, (group,), log = await process_rollouts(folder, tmp_path, CALLS, ANSWERS)
     turns = {len(line["ids"]): list(zip(line["ids"], line["logprobs"], strict=True)) for line in log}
     call, answer = (turns[size] for size in sorted(turns, reverse=True))
     for masks, numbers in zip(group["masks"], group["inference_logprobs"], strict=True):
@@ -80,7 +80,7 @@ async def test_its_tokens_get_the_logprobs_that_the_server_sent(folder, tmp_path
 
 
 async def test_its_group_has_one_draw_of_tools(folder, tmp_path):
-    env, _, _ = await processed(folder, tmp_path, ANSWERS)
+    env, _, _ = await process_rollouts(folder, tmp_path, ANSWERS)
     assert [sorted(names) for names in env.groups_with_tools] == [sorted(env.groups_with_tools[0])] * 2
     assert "terminal" in env.groups_with_tools[0]
 
@@ -92,7 +92,7 @@ async def test_its_own_groups_may_keep_their_draw_where_hermes_agent_did(folder,
             made = [(await self.collect_trajectory(item))[0] for _ in range(2)]
             return {key: [one[key] for one in made] for key in ("tokens", "masks", "scores")}, []
 
-    env, (group,), _ = await processed(folder, tmp_path, CALLS, ANSWERS, kind=OwnGroups)
+    env, (group,), _ = await process_rollouts(folder, tmp_path, CALLS, ANSWERS, kind=OwnGroups)
     assert group["scores"] == [1.0, 1.0]
     assert len(env.groups_with_tools) == 2
 
@@ -106,7 +106,7 @@ async def test_its_tool_errors_are_reported(folder, tmp_path):
             await super().wandb_log(metrics)
             reported.append(metrics)
 
-    await processed(folder, tmp_path, CALLS, ANSWERS, kind=Reporting)
+    await process_rollouts(folder, tmp_path, CALLS, ANSWERS, kind=Reporting)
     assert reported[0]["train/tool_errors_count"] == 2
     assert reported[0]["train/tool_error_details"].startswith("[turn 1] no_such_tool(")
 
@@ -136,7 +136,7 @@ async def test_its_items_of_phase_one_are_marked_and_its_own_word_counts():
     limits = Limits(group_size=2, distinct_scores=False, is_recorded=False)
     item = {**GOOD, "inference_logprobs": [1.0, -0.5]}
     for word, marked in (({}, False), ({"trainable": True}, True)):
-        group, _ = await collected({**item, "overrides": word}, model=ChatDouble())
+        group, _ = await collect_group({**item, "overrides": word}, model=ChatDouble())
         assert [about["trainable"] for about in group["overrides"]] == [marked] * 2
         assert (refusal(group, limits) is None) is marked
 
@@ -169,7 +169,7 @@ class OfAnotherLibrary:
         return float(self.value)
 
 
-async def collected(item, model=None):
+async def collect_group(item, model=None):
     class Own(PuzzleEnv):
         async def collect_trajectory(self, _item):
             return item, []
@@ -191,7 +191,7 @@ async def collected(item, model=None):
     ],
 )
 async def test_an_own_item_that_is_not_a_scored_sequence_fails_its_place_with_the_reason(item, reason):
-    group, reasons = await collected(item)
+    group, reasons = await collect_group(item)
     assert group is None
     assert len(reasons) == 1
     assert reason in reasons.pop()
@@ -199,7 +199,7 @@ async def test_an_own_item_that_is_not_a_scored_sequence_fails_its_place_with_th
 
 async def test_an_own_item_may_be_made_of_another_librarys_numbers():
     item = {"tokens": [OfAnotherLibrary(1), 2], "masks": [-100, OfAnotherLibrary(2)], "scores": OfAnotherLibrary(0.5)}
-    group, _ = await collected(item)
+    group, _ = await collect_group(item)
     assert (group["tokens"], group["masks"], group["scores"]) == ([[1, 2]] * 2, [[-100, 2]] * 2, [0.5] * 2)
     json.dumps(group)
 

@@ -15,7 +15,7 @@ MESSAGES = [{"role": "user", "content": "own?"}]
 WANTED = {"reasoning": {"enabled": True, "effort": "high"}}
 
 
-async def asked(use, **fields):
+async def reasoning_of_requests(use, **fields):
     """Run `use(server)` as an evaluation; returns what each request said of reasoning."""
 
     class Asking(PuzzleEnv):
@@ -42,7 +42,9 @@ async def asked(use, **fields):
 )
 async def test_a_calls_own_wish_replaces_the_configurations(options, body):
     assert (
-        await asked(lambda s: s.chat_completion(messages=MESSAGES, n=2, **options), reasoning_effort="high")
+        await reasoning_of_requests(
+            lambda s: s.chat_completion(messages=MESSAGES, n=2, **options), reasoning_effort="high"
+        )
         == [body] * 2
     )
 
@@ -54,8 +56,10 @@ async def test_a_loops_own_wish_replaces_the_configurations(extra, body):
     async def use(servers):
         await HermesAgentLoop(servers, [], set(), max_turns=1, extra_body=extra).run(list(MESSAGES))
 
-    assert await asked(use, reasoning_effort="high") == [body]
+    assert await reasoning_of_requests(use, reasoning_effort="high") == [body]
 
 
 async def test_without_a_wish_nothing_is_added():
-    assert await asked(lambda servers: servers.chat_completion(messages=MESSAGES), extra_body={"reasoning": {}}) == [{}]
+    assert await reasoning_of_requests(
+        lambda servers: servers.chat_completion(messages=MESSAGES), extra_body={"reasoning": {}}
+    ) == [{}]

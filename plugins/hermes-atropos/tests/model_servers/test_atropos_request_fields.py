@@ -42,7 +42,7 @@ def folders(tmp_path_factory):
     return {name: chatml_folder(place / name, template=template) for name, template in SWITCHES.items()}
 
 
-async def asked(folder, protocol="vllm", **fields):
+async def first_request(folder, protocol="vllm", **fields):
     """Run one rollout; returns the sampling parameters of its request and the text of the prompt."""
     found = []
 
@@ -64,7 +64,7 @@ def writing(folder):
 
 @pytest.mark.parametrize("protocol", BY_PROTOCOL)
 async def test_extra_body_is_sent_where_the_protocol_carries_it(folders, protocol):
-    sampling, _ = await asked(folders["none"], protocol, extra_body={"top_k": 7, "temperature": 0.25})
+    sampling, _ = await first_request(folders["none"], protocol, extra_body={"top_k": 7, "temperature": 0.25})
     assert (sampling["top_k"], sampling["temperature"]) == (7, 0.25)
 
 
@@ -72,23 +72,23 @@ async def test_extra_body_is_sent_where_the_protocol_carries_it(folders, protoco
 @pytest.mark.parametrize("field", ["extra_body", "sampling"])
 async def test_a_field_without_a_place_is_refused_before_anything_is_sampled(folders, protocol, field):
     with pytest.raises(ConfigError, match=r"got 'provider'\n.*it supports .*top_p.*servers of type openai") as caught:
-        await asked(folders["none"], protocol, **{field: {"provider": {"order": ["a"]}}})
+        await first_request(folders["none"], protocol, **{field: {"provider": {"order": ["a"]}}})
     assert f"the protocol {'vllm' if protocol == 'atropos' else protocol}" in str(caught.value)
 
 
 async def test_what_only_stock_vllm_carries_is_refused_where_the_server_is_atropos_own(folders):
     with pytest.raises(ConfigError, match=r"max_reasoning_tokens: .*the protocol atropos .*'thinking_token_budget'"):
-        await asked(folders["none"], "atropos", max_reasoning_tokens=2048)
-    sampling, _ = await asked(folders["none"], "vllm", max_reasoning_tokens=2048)
+        await first_request(folders["none"], "atropos", max_reasoning_tokens=2048)
+    sampling, _ = await first_request(folders["none"], "vllm", max_reasoning_tokens=2048)
     assert sampling["thinking_token_budget"] == 2048
 
 
 async def test_template_variables_within_extra_body_are_the_templates(folders):
     body = {"chat_template_kwargs": {"enable_thinking": True}}
-    sampling, prompt = await asked(folders["enable_thinking"], extra_body=body)
+    sampling, prompt = await first_request(folders["enable_thinking"], extra_body=body)
     assert prompt.endswith("<|im_start|>assistant\n<think>\n")
     assert "chat_template_kwargs" not in sampling
-    _, prompt = await asked(
+    _, prompt = await first_request(
         folders["enable_thinking"], extra_body=body, chat_template_kwargs={"enable_thinking": False}
     )
     assert prompt.endswith("<|im_start|>assistant\n")
@@ -110,7 +110,7 @@ async def test_template_variables_within_extra_body_are_the_templates(folders):
     ],
 )
 async def test_reasoning_is_switched_by_the_templates_own_variables(folders, template, fields, ending):
-    assert (await asked(folders[template], **fields))[1].endswith(ending)
+    assert (await first_request(folders[template], **fields))[1].endswith(ending)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ async def test_reasoning_without_a_place_is_refused_and_where_it_has_one_is_said
     folders, template, protocol, fields, message
 ):
     with pytest.raises(ConfigError, match=message):
-        await asked(folders[template], protocol, **fields)
+        await first_request(folders[template], protocol, **fields)
 
 
 async def test_a_thinking_prompt_stands_before_the_system_prompt_and_will_do_for_thinking_mode(folders):
     fields = {"custom_thinking_prompt": "Think first.", "thinking_mode": True}
-    _, prompt = await asked(folders["none"], **fields, system_prompt="Be brief.", enabled_toolsets=[])
+    _, prompt = await first_request(folders["none"], **fields, system_prompt="Be brief.", enabled_toolsets=[])
     assert "<|im_start|>system\nThink first.\n\nBe brief.<|im_end|>" in prompt
-    _, prompt = await asked(folders["none"], **fields, enabled_toolsets=[])
+    _, prompt = await first_request(folders["none"], **fields, enabled_toolsets=[])
     assert "<|im_start|>system\nThink first.<|im_end|>" in prompt
 
 

@@ -72,7 +72,7 @@ def blocks_template(name, *, is_opened):
     return filled.replace("PROMPT", opening if is_opened else "")
 
 
-def trained(tokenizer, messages):
+def texts_with_loss(tokenizer, messages):
     """Return the texts that have a loss, and check that the tokens are those of the template."""
     tokens, masks = assistant_only(tokenizer, messages)
     filled = [{**message, "content": message["content"] or ""} for message in messages]
@@ -92,7 +92,7 @@ def trained(tokenizer, messages):
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 def test_an_empty_block_that_the_template_wrote_has_no_loss(block, conversation, is_opened, with_template):
-    texts = trained(with_template(blocks_template(block, is_opened=is_opened)), CONVERSATIONS[conversation])
+    texts = texts_with_loss(with_template(blocks_template(block, is_opened=is_opened)), CONVERSATIONS[conversation])
     written = [message for message in CONVERSATIONS[conversation] if message["role"] == "assistant"]
     expected = [message["content"] or "<tool_call>" for message in written]
     assert len(texts) == len(expected)
@@ -114,7 +114,7 @@ def test_reasoning_that_the_data_has_is_trained_with_its_marks(block, is_opened,
     without = {"role": "assistant", "content": "clear"}
     tokenizer = with_template(blocks_template(block, is_opened=is_opened))
     opening, closing = BLOCKS[block]
-    first, second = trained(tokenizer, [ASKED, thinking, ASKED, without])
+    first, second = texts_with_loss(tokenizer, [ASKED, thinking, ASKED, without])
     assert first == f"{'' if is_opened else opening}let me see{closing}It is 7<|im_end|>"
     assert second == "clear<|im_end|>"
 
@@ -125,7 +125,9 @@ def test_reasoning_that_the_data_has_is_trained_with_its_marks(block, is_opened,
 def test_white_space_that_the_model_wrote_at_the_beginning_is_trained(block, content, is_opened, with_template):
     template = blocks_template(block, is_opened=is_opened)
     for message in ({}, {"tool_calls": [CALL]}):
-        (text,) = trained(with_template(template), [ASKED, {"role": "assistant", "content": content, **message}])
+        (text,) = texts_with_loss(
+            with_template(template), [ASKED, {"role": "assistant", "content": content, **message}]
+        )
         assert text.startswith(content)
         assert text.endswith("<|im_end|>")
 
@@ -136,7 +138,7 @@ def test_of_white_space_that_a_template_changes_what_is_left_is_trained(content,
     template = blocks_template("lines", is_opened=False).replace(
         "message.content }}", f"message.content.{method} }}}}", 1
     )
-    (text,) = trained(with_template(template), [ASKED, {"role": "assistant", "content": content + " \n"}])
+    (text,) = texts_with_loss(with_template(template), [ASKED, {"role": "assistant", "content": content + " \n"}])
     left = {"strip()": content.strip(), "rstrip()": content}.get(method, content.lstrip("\n"))
     assert text.lstrip("\n").startswith(left.lstrip("\n"))
     if not content.startswith("\n"):
@@ -148,7 +150,7 @@ def test_an_empty_block_that_the_model_wrote_is_trained(block, with_template):
     """Templates such as Qwen3's take the marks out of the content and write them anew."""
     template = TEMPLATE.replace("OPENING{{ message.reasoning_content or '' }}CLOSING", "").replace("PROMPT", "")
     content = f"{''.join(BLOCKS[block])}It is 7"
-    assert trained(with_template(template), [ASKED, {"role": "assistant", "content": content}]) == [
+    assert texts_with_loss(with_template(template), [ASKED, {"role": "assistant", "content": content}]) == [
         f"{content}<|im_end|>"
     ]
 
@@ -169,7 +171,7 @@ THINKING = [name for name in trl_templates() if name.startswith(("qwen3", "glm4"
 @pytest.mark.skipif(not THINKING, reason="the distribution trl is not installed")
 @pytest.mark.parametrize("name", THINKING)
 def test_templates_that_trl_carries_train_no_empty_reasoning(name, with_template):
-    (text,) = trained(with_template(trl_templates()[name]), CONVERSATIONS["plain"])
+    (text,) = texts_with_loss(with_template(trl_templates()[name]), CONVERSATIONS["plain"])
     assert "think" not in text
     assert text.removeprefix("<|channel|>final<|message|>").startswith("It is 7")
 
@@ -178,5 +180,5 @@ def test_templates_that_trl_carries_train_no_empty_reasoning(name, with_template
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_6", "glm4moe", "gptoss", "gemma4_v5"])
 def test_templates_that_trl_carries_train_reasoning_that_is_there(name, with_template):
     thinking = {"role": "assistant", "content": "It is 7", "reasoning_content": "let me see", "thinking": "let me see"}
-    (text,) = trained(with_template(trl_templates()[name]), [ASKED, thinking])
+    (text,) = texts_with_loss(with_template(trl_templates()[name]), [ASKED, thinking])
     assert "let me see" in text

@@ -52,7 +52,7 @@ class Scripted:
         return input_ids, [ids], [logprobs], [self._finish]
 
 
-def managed(scripted, **options):
+def new_managed_server(scripted, **options):
     kind = importlib.import_module("atroposlib.envs.server_handling.managed_server").ManagedServer
     return kind(scripted, scripted.tokenizer, **options)
 
@@ -90,12 +90,12 @@ def ours(url, folder, **fields):
     return PuzzleEnv(config(**values), [server(base_url=f"{url}/v1", server_type="vllm")])
 
 
-def continued(answer):
+def continue_conversation(answer):
     said = {"role": "assistant", "content": answer.choices[0].message.content}
     return [*ASKED, said, {"role": "user", "content": "again"}]
 
 
-def doubled(tokenizer, ids):
+def count_doubled_ends(tokenizer, ids):
     """Count close tokens that follow a close token, a line break between them or not."""
     return tokenizer.decode(ids).replace("<|im_end|>\n<|im_end|>", "<|im_end|><|im_end|>").count("<|im_end|><|im_end|>")
 
@@ -103,25 +103,25 @@ def doubled(tokenizer, ids):
 async def test_1_the_close_token_is_doubled_on_bare_atroposlib_with_tools_and_not_on_ours(folder, tokenizer):
     texts = ("one<|im_end|>", "two<|im_end|>")
     scripted = Scripted(tokenizer, *texts)
-    bare = managed(scripted, tool_parser="hermes")
+    bare = new_managed_server(scripted, tool_parser="hermes")
     with pytest.warns(UserWarning, match="vLLM is not installed"):
         first = await bare.chat_completion(messages=ASKED, tools=[TOOL])
-    await bare.chat_completion(messages=continued(first), tools=[TOOL])
-    assert doubled(tokenizer, scripted.prompts[1]) == 1
+    await bare.chat_completion(messages=continue_conversation(first), tools=[TOOL])
+    assert count_doubled_ends(tokenizer, scripted.prompts[1]) == 1
 
     async with serving_tokens(TokenServer("vllm", sampling(tokenizer, *texts))) as served:
         env = ours(served.url, folder)
         async with env.server.managed_server() as session:
             first = await session.chat_completion(messages=ASKED, tools=[TOOL])
-            await session.chat_completion(messages=continued(first), tools=[TOOL])
+            await session.chat_completion(messages=continue_conversation(first), tools=[TOOL])
             (node,) = session.get_state()["nodes"]
         await env.aclose()
-    assert doubled(tokenizer, node.tokens) == 0
+    assert count_doubled_ends(tokenizer, node.tokens) == 0
 
 
 async def test_2_a_changed_history_makes_a_bare_node_that_forgets_the_turns_before(tokenizer):
     scripted = Scripted(tokenizer, "one<|im_end|>", "two<|im_end|>")
-    bare = managed(scripted)
+    bare = new_managed_server(scripted)
     await bare.chat_completion(messages=ASKED)
     changed = [*ASKED, {"role": "assistant", "content": "ONE"}, {"role": "user", "content": "again"}]
     await bare.chat_completion(messages=changed)
@@ -171,14 +171,14 @@ def test_3_the_bare_flag_that_preserves_thinking_turns_its_protection_off(tokeni
         return messages
 
     for preserve in (False, True):
-        bare = managed(Scripted(tokenizer), preserve_think_blocks=preserve)
+        bare = new_managed_server(Scripted(tokenizer), preserve_think_blocks=preserve)
         monkeypatch.setattr(bare, "_protect_think_blocks", protect)
         bare._convert_messages_to_prompt(ASKED)
         assert len(protected) == 1
 
 
 async def test_4_bare_completions_forget_what_was_sampled_before(tokenizer):
-    bare = managed(Scripted(tokenizer, "one", "two"))
+    bare = new_managed_server(Scripted(tokenizer, "one", "two"))
     first = await bare.completion(prompt="hello")
     await bare.completion(prompt=f"hello{first.choices[0].text} and")
     (node,) = bare.get_state()["nodes"]
@@ -187,7 +187,7 @@ async def test_4_bare_completions_forget_what_was_sampled_before(tokenizer):
 
 
 async def test_5_and_6_bare_tool_calls_need_vllm_and_hide_that_a_turn_was_cut(folder, tokenizer):
-    bare = managed(Scripted(tokenizer, CALL, finish="length"), tool_parser="hermes")
+    bare = new_managed_server(Scripted(tokenizer, CALL, finish="length"), tool_parser="hermes")
     with pytest.warns(UserWarning, match="vLLM is not installed"):
         answer = await bare.chat_completion(messages=ASKED, tools=[TOOL])
     assert answer.choices[0].message.tool_calls is None
@@ -203,7 +203,7 @@ async def test_5_and_6_bare_tool_calls_need_vllm_and_hide_that_a_turn_was_cut(fo
 
 
 async def test_9_bare_logprobs_that_are_missing_are_made_up_and_ours_are_an_error(folder, tokenizer):
-    bare = managed(Scripted(tokenizer, "one<|im_end|>", logprobs=[-0.5]))
+    bare = new_managed_server(Scripted(tokenizer, "one<|im_end|>", logprobs=[-0.5]))
     await bare.chat_completion(messages=ASKED)
     (node,) = bare.get_state()["nodes"]
     sampled = [logprob for logprob, mask in zip(node.logprobs, node.masked_tokens, strict=True) if mask != -100]

@@ -53,7 +53,7 @@ class BareEnv(BaseEnv):
         pass
 
 
-def scored(score=1.0, **fields):
+def group_with_score(score=1.0, **fields):
     return {"tokens": [1, 2, 3], "masks": [-100, 2, 3], "scores": score, **fields}
 
 

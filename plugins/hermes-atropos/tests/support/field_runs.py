@@ -191,7 +191,7 @@ async def run_process(place, kind, phase="chat", **fields):
     return seen
 
 
-def _made(kind, values, url, server_type):
+def _new_env(kind, values, url, server_type):
     values = dict(values)
     made = (agent_config if issubclass(kind, NotesEnv) else config)(**values)
     return kind(made, [server(base_url=url, server_type=server_type)])
@@ -205,7 +205,7 @@ async def _chat(_place, kind, _phase, values, seen):
 
     async with serving_answers() as served:
         served.set_answers(handler)
-        await _process(_made(kind, values, served.url, "openai"), seen)
+        await _process(_new_env(kind, values, served.url, "openai"), seen)
 
 
 async def _tokens(place, kind, phase, values, seen):
@@ -223,7 +223,7 @@ async def _tokens(place, kind, phase, values, seen):
         return Sampled(ids=ids, logprobs=[-0.5] * len(ids), stop_id=ids[-1])
 
     async with serving_tokens(TokenServer(phase, sample)) as served:
-        await _process(_made(kind, values, f"{served.url}/v1", PROTOCOLS[phase]), seen)
+        await _process(_new_env(kind, values, f"{served.url}/v1", PROTOCOLS[phase]), seen)
 
 
 async def _process(env, seen):

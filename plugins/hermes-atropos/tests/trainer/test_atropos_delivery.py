@@ -161,7 +161,7 @@ async def test_a_registration_is_seen_only_with_what_the_trainer_says(delivery):
 async def test_an_environment_that_could_not_join_still_unregisters():
     api = Api()
     gone = []
-    api.disconnect = lambda env_id: _noted(gone, env_id)
+    api.disconnect = lambda env_id: _note(gone, env_id)
     made = Delivery(config(group_size=5, api_patience=5), api)
     with pytest.raises(ConfigError, match="expected a group_size of at most"):
         await made.join()
@@ -169,7 +169,7 @@ async def test_an_environment_that_could_not_join_still_unregisters():
     assert gone == [0]
 
 
-async def _noted(gone, env_id):
+async def _note(gone, env_id):
     gone.append(env_id)
 
 

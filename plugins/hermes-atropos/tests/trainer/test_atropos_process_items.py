@@ -45,7 +45,7 @@ def tasks(folder):
     return sorted(group["group_overrides"]["task_id"] for group in lines(folder / "g.jsonl"))
 
 
-def shuffled(seed):
+def shuffling_env(seed):
     class Shuffled(PuzzleEnv):
         async def setup(self):
             await super().setup()
@@ -55,10 +55,10 @@ def shuffled(seed):
 
 
 async def test_items_in_another_order_than_at_first_are_refused(tmp_path):
-    await run_process(tmp_path, shuffled(1), total_steps=5)
+    await run_process(tmp_path, shuffling_env(1), total_steps=5)
     with pytest.raises(OutputError, match=r"was started with other items: item 0 .*\n.*shuffle with a fixed seed"):
-        await run_process(tmp_path, shuffled(2), total_steps=9)
-    await run_process(tmp_path, shuffled(1), total_steps=9)
+        await run_process(tmp_path, shuffling_env(2), total_steps=9)
+    await run_process(tmp_path, shuffling_env(1), total_steps=9)
     assert len(set(tasks(tmp_path))) == 9
 
 
@@ -170,8 +170,8 @@ def test_every_item_has_a_digest_that_does_not_depend_on_the_object(value):
 
 
 async def test_a_finished_output_is_finished_whatever_items_come(tmp_path):
-    await run_process(tmp_path, shuffled(1), total_steps=5)
-    counts = await run_process(tmp_path, shuffled(2), total_steps=5)
+    await run_process(tmp_path, shuffling_env(1), total_steps=5)
+    counts = await run_process(tmp_path, shuffling_env(2), total_steps=5)
     assert counts["is_finished_before"]
     assert len(tasks(tmp_path)) == 5
 

@@ -13,7 +13,7 @@ from atropos_envs import PuzzleEnv, TokenDouble, environment, says
 from trajectory_api import api_with_trainer
 
 
-def served(url, **fields):
+def new_env(url, **fields):
     answers = iter(range(10**9))
     model = TokenDouble(lambda request: says("0" if next(answers) % 2 else "?"))
     defaults = {"serve_poll_interval": 0.02, "api_patience": 30, "max_num_workers": 2, "max_batches_offpolicy": 1}
@@ -37,10 +37,10 @@ async def until(condition):
 
 
 @contextlib.asynccontextmanager
-async def restarted(before, after, **fields):
+async def restart_api(before, after, **fields):
     """Serve a trainer that registers with `before`, restart the API, and let one register with `after`."""
     async with api_with_trainer(batch_size=2, **before) as (api, trainer):
-        env = served(api.url, **fields)
+        env = new_env(api.url, **fields)
         async with serving(env) as service:
             await trainer.queued(1)
             api.kill()
@@ -52,7 +52,7 @@ async def restarted(before, after, **fields):
 
 @pytest.mark.parametrize(("before", "after"), [(2, 5), (100, 3)])
 async def test_an_environment_without_total_steps_runs_as_many_as_the_new_trainer_has(before, after):
-    async with restarted({"num_steps": before}, {"num_steps": after}, total_steps=-1) as (env, trainer, service):
+    async with restart_api({"num_steps": before}, {"num_steps": after}, total_steps=-1) as (env, trainer, service):
         for _ in range(after):
             await trainer.batch()
         await asyncio.wait_for(service, 60)
@@ -60,7 +60,7 @@ async def test_an_environment_without_total_steps_runs_as_many_as_the_new_traine
 
 
 async def test_total_steps_of_the_config_stay():
-    async with restarted({"num_steps": 100}, {"num_steps": 50}, total_steps=3) as (env, trainer, service):
+    async with restart_api({"num_steps": 100}, {"num_steps": 50}, total_steps=3) as (env, trainer, service):
         for _ in range(3):
             await trainer.batch()
         await asyncio.wait_for(service, 60)
@@ -70,6 +70,6 @@ async def test_total_steps_of_the_config_stay():
 async def test_the_new_trainers_longest_sequence_and_checkpoints_hold():
     before = {"max_token_len": 100, "checkpoint_dir": "old", "save_checkpoint_interval": 7}
     after = {"max_token_len": 50, "checkpoint_dir": "new", "save_checkpoint_interval": 9}
-    async with restarted(before, after, total_steps=50) as (env, _, _):
+    async with restart_api(before, after, total_steps=50) as (env, _, _):
         await until(lambda: env.checkpoint_dir == "new")
         assert (env.max_token_len, env.checkpoint_interval) == (50, 9)

@@ -84,7 +84,7 @@ async def test_no_item_now_is_asked_for_again(env, caplog):
     serving = Serving(env)
     env.get_next_item = next_item
     started = []
-    serving._run_item = lambda item: _noted(started, item)
+    serving._run_item = lambda item: _note(started, item)
     for _ in range(3):
         await serving._admit(1)
     await asyncio.gather(*serving._groups)
@@ -92,6 +92,6 @@ async def test_no_item_now_is_asked_for_again(env, caplog):
     assert caplog.text.count("get_next_item returned no item") == 1
 
 
-async def _noted(started, item):
+async def _note(started, item):
     started.append(item)
     return True

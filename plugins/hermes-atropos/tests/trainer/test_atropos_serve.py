@@ -45,7 +45,7 @@ REGISTRATION = {
 }
 
 
-def varied():
+def alternating_model():
     """Answer right every second time, so that scores differ."""
     seen = []
 
@@ -57,7 +57,7 @@ def varied():
     return TokenDouble(answer)
 
 
-def served(model, trainer, kind=PuzzleEnv, **fields):
+def new_env(model, trainer, kind=PuzzleEnv, **fields):
     defaults = {
         "rollout_server_url": trainer.url,
         "serve_poll_interval": 0.02,
@@ -99,7 +99,7 @@ async def until(condition):
 async def test_every_sequence_reaches_the_trainer_as_it_was_sampled(trainer, tmp_path):
     await trainer.register(batch_size=4)
     path = tmp_path / "ledger.jsonl"
-    env = served(varied(), trainer, total_steps=3, ledger_path=str(path), ensure_scores_are_not_same=True)
+    env = new_env(alternating_model(), trainer, total_steps=3, ledger_path=str(path), ensure_scores_are_not_same=True)
     task = asyncio.create_task(env.env_manager())
     for _ in range(3):
         await trainer.batch()
@@ -128,7 +128,7 @@ async def test_enough_in_the_queue_for_all_steps_cancels_nothing_that_is_in_flig
         return says("x")
 
     await trainer.register()
-    env = served(TokenDouble(answer), trainer, total_steps=1, max_batches_offpolicy=10)
+    env = new_env(TokenDouble(answer), trainer, total_steps=1, max_batches_offpolicy=10)
     task = asyncio.create_task(env.env_manager())
     await trainer.queued(2)
     await until(lambda: len(env.ledger.open) == len(slow) == 4)
@@ -143,7 +143,7 @@ async def test_enough_in_the_queue_for_all_steps_cancels_nothing_that_is_in_flig
 @pytest.mark.parametrize("wanted", [False, True])
 async def test_messages_go_to_the_trainer_only_when_they_are_asked_for(trainer, wanted):
     await trainer.register()
-    env = served(varied(), trainer, include_messages=wanted)
+    env = new_env(alternating_model(), trainer, include_messages=wanted)
     async with serving(env):
         (group,) = await trainer.batch()
     assert (group["messages"] is not None) is wanted
@@ -160,7 +160,7 @@ async def test_a_full_queue_pauses_admission_and_what_is_in_flight_is_sent(train
         return says("x")
 
     await trainer.register(batch_size=2)
-    env = served(TokenDouble(answer), trainer, max_batches_offpolicy=2, max_num_workers=2)
+    env = new_env(TokenDouble(answer), trainer, max_batches_offpolicy=2, max_num_workers=2)
     async with serving(env):
         await trainer.queued(2)
         await until(lambda: getattr(env, "status_dict", {}).get("queue_size") == 2)
@@ -196,7 +196,7 @@ async def test_an_evaluation_pauses_admission_and_what_is_in_flight_is_sent(trai
         return says("x")
 
     await trainer.register(batch_size=2)
-    env = served(TokenDouble(answer), trainer, kind=Evaluated, steps_per_eval=1, max_num_workers=2)
+    env = new_env(TokenDouble(answer), trainer, kind=Evaluated, steps_per_eval=1, max_num_workers=2)
     async with serving(env):
         await trainer.batch()
         await asyncio.wait_for(env.evaluating.wait(), 60)
@@ -224,7 +224,7 @@ async def test_what_the_api_refuses_is_recorded_with_its_answer(trainer):
             return None
 
     await trainer.register()
-    env = served(varied(), trainer, kind=Odd)
+    env = new_env(alternating_model(), trainer, kind=Odd)
     async with serving(env):
         await until(lambda: env.ledger.summary()["rejected"] >= 2)
     reasons = {entry.reason for entry in env.ledger.entries if entry.end == "rejected"}
@@ -234,7 +234,7 @@ async def test_what_the_api_refuses_is_recorded_with_its_answer(trainer):
 
 async def test_phase_one_is_not_served(trainer):
     with pytest.raises(ConfigError, match=r"token ids and logprobs for serve(.|\n)*server_type: vllm"):
-        await served(ChatDouble(), trainer).env_manager()
+        await new_env(ChatDouble(), trainer).env_manager()
 
 
 async def test_what_is_not_trainable_is_never_sent_and_soon_ends_the_service(trainer):
@@ -243,7 +243,7 @@ async def test_what_is_not_trainable_is_never_sent_and_soon_ends_the_service(tra
             return await super().collect_trajectories(item)
 
     await trainer.register()
-    env = served(ChatDouble(), trainer, kind=OwnGroups)
+    env = new_env(ChatDouble(), trainer, kind=OwnGroups)
     with pytest.raises(UserError, match=r"\d groups in a row cannot be sent: not trainable: the server gave no token"):
         await env.env_manager()
     reasons = {entry.reason for entry in env.ledger.entries if entry.end == "rejected"}
@@ -253,13 +253,13 @@ async def test_what_is_not_trainable_is_never_sent_and_soon_ends_the_service(tra
 
 
 async def test_a_trainer_that_is_not_there_is_one_clear_message(trainer):
-    env = served(varied(), trainer, api_patience=0.1)
+    env = new_env(alternating_model(), trainer, api_patience=0.1)
     with pytest.raises(UserError, match=r"runs, but its trainer has not started(.|\n)*start the trainer"):
         await env.env_manager()
 
 
 async def test_an_api_that_is_not_there_is_one_clear_message(trainer):
-    env = served(varied(), trainer, api_patience=0.1, rollout_server_url="http://127.0.0.1:9")
+    env = new_env(alternating_model(), trainer, api_patience=0.1, rollout_server_url="http://127.0.0.1:9")
     with pytest.raises(UserError, match=r"no trajectory API answers at http://127.0.0.1:9(.|\n)*run-api"):
         await env.env_manager()
 
@@ -267,7 +267,7 @@ async def test_an_api_that_is_not_there_is_one_clear_message(trainer):
 async def test_a_group_that_fits_in_no_batch_is_refused_at_once(trainer):
     await trainer.register(batch_size=2)
     with pytest.raises(ConfigError, match="the trainer's batch_size 2, got 4"):
-        await served(varied(), trainer, group_size=4).env_manager()
+        await new_env(alternating_model(), trainer, group_size=4).env_manager()
 
 
 async def test_a_group_that_takes_too_long_is_stopped_with_its_reason(trainer):
@@ -275,7 +275,7 @@ async def test_a_group_that_takes_too_long_is_stopped_with_its_reason(trainer):
         await asyncio.Event().wait()
 
     await trainer.register()
-    env = served(TokenDouble(answer), trainer, worker_timeout=0.05, max_num_workers=1)
+    env = new_env(TokenDouble(answer), trainer, worker_timeout=0.05, max_num_workers=1)
     async with serving(env):
         await until(lambda: env.ledger.summary()["cancelled"] >= 2)
     assert env.ledger.entries[0].reason == "worker_timeout: 0.05 s"
@@ -292,7 +292,7 @@ async def test_a_service_that_is_stopped_cleans_up_and_says_so(trainer):
             gone.append(1)
 
     await trainer.register()
-    env = served(TokenDouble(answer), trainer, max_num_workers=3)
+    env = new_env(TokenDouble(answer), trainer, max_num_workers=3)
     async with serving(env):
         # A rollout is in the ledger before its model is asked.
         await until(lambda: len(asked) == 6)
@@ -311,7 +311,7 @@ async def test_the_end_of_the_training_is_the_reason_of_what_it_stops(trainer):
         return says("x")
 
     await trainer.register()
-    env = served(TokenDouble(answer), trainer, total_steps=1, max_num_workers=2)
+    env = new_env(TokenDouble(answer), trainer, total_steps=1, max_num_workers=2)
     task = asyncio.create_task(env.env_manager())
     await trainer.batch()
     await asyncio.wait_for(task, 60)
@@ -326,7 +326,7 @@ async def test_an_author_who_fails_costs_one_group_and_its_lines_are_closed(trai
             raise KeyError("oops")
 
     await trainer.register()
-    env = served(varied(), trainer, kind=Failing)
+    env = new_env(alternating_model(), trainer, kind=Failing)
     async with serving(env):
         await until(lambda: env.ledger.summary()["errored"] >= 4)
     assert {e.reason for e in env.ledger.entries if e.end == "errored"} == {"KeyError: 'oops'"}
@@ -337,7 +337,7 @@ async def test_branches_beyond_the_group_size_arrive_in_parts(trainer):
         return [session.sample(), session.sample(branch=1, reason="edit")]
 
     await trainer.register(batch_size=2)
-    env = served(TokenDouble(samples=samples), trainer)
+    env = new_env(TokenDouble(samples=samples), trainer)
     async with serving(env):
         first, second = await trainer.batch(), await trainer.batch()
     groups = [*first, *second]
@@ -355,7 +355,7 @@ async def test_metrics_are_reported_when_enough_was_sent(trainer, least, reports
             self.logged += 1
 
     await trainer.register()
-    env = served(varied(), trainer, kind=Reporting, min_items_sent_before_logging=least)
+    env = new_env(alternating_model(), trainer, kind=Reporting, min_items_sent_before_logging=least)
     async with serving(env):
         await trainer.batch()
         await until(lambda: env.curr_step > 0)
@@ -372,7 +372,7 @@ async def test_a_shrunk_group_waits_in_the_apis_buffer_and_the_ledger_says_so(tr
         return ModelServerError("502") if len(seen) == 1 else says("x")
 
     await trainer.register(batch_size=2)
-    env = served(TokenDouble(answer), trainer, failed_rollouts="shrink", min_group_size=1, max_num_workers=1)
+    env = new_env(TokenDouble(answer), trainer, failed_rollouts="shrink", min_group_size=1, max_num_workers=1)
     async with serving(env):
         await trainer.queued(1)
     reasons = [entry.reason for entry in env.ledger.entries if entry.end == "sent"]
@@ -388,7 +388,7 @@ async def test_bare_api_takes_data_before_its_trainer_and_then_forgets_what_the_
 
 async def test_an_api_that_does_not_come_back_ends_the_service_with_every_line_closed():
     async with api_with_trainer(batch_size=2) as (api, trainer):
-        env = served(varied(), trainer, api_patience=1.0)
+        env = new_env(alternating_model(), trainer, api_patience=1.0)
         task = asyncio.create_task(env.env_manager())
         await trainer.queued(1)
         api.kill()
@@ -400,7 +400,9 @@ async def test_an_api_that_does_not_come_back_ends_the_service_with_every_line_c
 
 async def test_an_api_that_restarts_gets_what_was_lost_and_the_service_goes_on():
     async with api_with_trainer(batch_size=2) as (api, trainer):
-        env = served(varied(), trainer, max_batches_offpolicy=3, total_steps=50, ensure_scores_are_not_same=True)
+        env = new_env(
+            alternating_model(), trainer, max_batches_offpolicy=3, total_steps=50, ensure_scores_are_not_same=True
+        )
         async with serving(env) as service:
             await trainer.queued(3)
             await until(lambda: env.status_dict["queue_size"] >= 3)

@@ -58,7 +58,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def tried(tmp_path, before="", environment=None, **options):
+def error_of_start(tmp_path, before="", environment=None, **options):
     """Return the class, message and hint of the error, and the seconds that it took."""
     command = [sys.executable, "-c", _TRY, json.dumps(options), str(tmp_path / "leases"), before]
     env = {**os.environ, **(environment or {})}
@@ -73,14 +73,14 @@ def free_port():
 
 
 def test_a_missing_address_is_refused_unless_ray_is_initialised(tmp_path):
-    kind, message, hint, _ = tried(tmp_path)
+    kind, message, hint, _ = error_of_start(tmp_path)
     assert kind == "SandboxRefusedError"
     assert "no address" in message
     assert "ray.init" in hint
 
 
 def test_an_address_where_nothing_listens_is_an_error_at_once(tmp_path, free_port):
-    kind, message, hint, seconds = tried(tmp_path, address=f"127.0.0.1:{free_port}", connect_timeout=60)
+    kind, message, hint, seconds = error_of_start(tmp_path, address=f"127.0.0.1:{free_port}", connect_timeout=60)
     assert kind == "BackendError"
     assert message == f"no Ray cluster listens on 127.0.0.1:{free_port}: connection refused"
     assert "ray start --head" in hint
@@ -88,7 +88,7 @@ def test_an_address_where_nothing_listens_is_an_error_at_once(tmp_path, free_por
 
 
 def test_an_address_found_by_auto_where_nothing_listens_is_an_error_at_once(tmp_path, free_port):
-    kind, message, hint, seconds = tried(
+    kind, message, hint, seconds = error_of_start(
         tmp_path, environment={"RAY_ADDRESS": f"127.0.0.1:{free_port}"}, address="auto", connect_timeout=60
     )
     assert kind == "BackendError"
@@ -111,7 +111,9 @@ def test_another_server_at_the_address_is_recognised(tmp_path, answer, expected)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        kind, message, _, seconds = tried(tmp_path, address=f"127.0.0.1:{server.getsockname()[1]}", connect_timeout=3)
+        kind, message, _, seconds = error_of_start(
+            tmp_path, address=f"127.0.0.1:{server.getsockname()[1]}", connect_timeout=3
+        )
         thread.join(60)
         taken[0].close()
     assert kind == "BackendError"
@@ -126,14 +128,14 @@ def test_an_invalid_address_is_refused(address):
 
 
 def test_other_versions_of_ray_are_refused_with_the_versions_to_install(tmp_path, ray_cluster):
-    kind, message, hint, _ = tried(tmp_path, before="ray.__version__ = '9.9.9'", address=ray_cluster.address)
+    kind, message, hint, _ = error_of_start(tmp_path, before="ray.__version__ = '9.9.9'", address=ray_cluster.address)
     assert kind == "SandboxRefusedError"
     assert "9.9.9" in message
     assert "pip install ray==" in hint
 
 
 def test_a_backend_connects_a_process_that_has_not_initialised_ray(tmp_path, ray_cluster):
-    assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
+    assert error_of_start(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
 
 
 def test_only_one_module_connects_to_ray():
@@ -193,7 +195,7 @@ async def test_an_actor_that_does_not_answer_counts_as_lost_in_time(monkeypatch)
 def test_a_cluster_with_address_local_ends_with_its_process(tmp_path):
     # A short path, because Ray creates sockets with long names in it.
     with tempfile.TemporaryDirectory(prefix="hr", ignore_cleanup_errors=True) as folder:
-        assert tried(tmp_path, environment={"RAY_TMPDIR": folder}, address="local")[:2] == ["", "it works"]
+        assert error_of_start(tmp_path, environment={"RAY_TMPDIR": folder}, address="local")[:2] == ["", "it works"]
         end = time.monotonic() + 100
         while users_of(folder) and time.monotonic() < end:
             time.sleep(0.1)
@@ -259,7 +261,7 @@ async def test_a_program_that_is_missing_on_the_nodes_is_named(ray_cluster, tmp_
     await backend.aclose()
 
 
-def died(text):
+def loss_by_death(text):
     from ray.exceptions import ActorDiedError
 
     error = ActorDiedError()
@@ -268,7 +270,7 @@ def died(text):
 
 
 def test_the_error_of_an_actor_killed_for_memory_says_so():
-    error = died(
+    error = loss_by_death(
         "The actor died unexpectedly before finishing this task.\n\tclass_name: NodeActor\n"
         "Task was killed due to the node running low on memory."
     )
@@ -279,5 +281,7 @@ def test_the_error_of_an_actor_killed_for_memory_says_so():
 
 
 def test_the_error_of_an_actor_that_died_has_ray_s_reason():
-    error = died("The actor died unexpectedly before finishing this task.\n\tpid: 12\nIts worker exited with code 1.")
+    error = loss_by_death(
+        "The actor died unexpectedly before finishing this task.\n\tpid: 12\nIts worker exited with code 1."
+    )
     assert "its host actor has died: Its worker exited with code 1." in error.message

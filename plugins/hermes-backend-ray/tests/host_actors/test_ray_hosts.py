@@ -149,10 +149,10 @@ async def test_a_connection_without_the_token_gets_nothing(hosts):
 async def test_a_node_that_cannot_be_reached_directly_says_what_to_do(hosts, monkeypatch):
     link = await hosts().link()
 
-    async def refused(_address):
+    async def refuse(_address):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr("hermes_backend_ray.host_actors.node_link._dial", refused)
+    monkeypatch.setattr("hermes_backend_ray.host_actors.node_link._dial", refuse)
     with pytest.raises(BackendError, match=r"cannot be reached directly, at port \d+: Connection refused") as caught:
         await link.start("cat")
     assert "start the run on a node of the cluster" in str(caught.value.hint)

@@ -64,13 +64,13 @@ def places(ray_driver, tmp_path):
         ray_driver.kill_node(node)
 
 
-async def begun(sandbox, token):
+async def begin_command(sandbox, token):
     call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
     assert await eventually(lambda: processes_here(token) != [], seconds=PATIENCE)
     return call
 
 
-async def lost(call):
+async def loss_of(call):
     with pytest.raises(SandboxLostError) as caught:
         await asyncio.wait_for(call, PATIENCE)
     return str(caught.value)
@@ -84,9 +84,9 @@ async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
     where = {sandbox: await node_of(sandbox) for sandbox in (first, second)}
     assert len(set(where.values())) == 2
     struck, kept = (first, second) if where[first] == one else (second, first)
-    call, other = await begun(struck, token), asyncio.create_task(kept.exec("sleep 3; echo done"))
+    call, other = await begin_command(struck, token), asyncio.create_task(kept.exec("sleep 3; echo done"))
     places.kill(one)
-    assert f"Ray node {one[:12]}" in await lost(call)
+    assert f"Ray node {one[:12]}" in await loss_of(call)
     assert (await other).output == "done\n"
     # The node's processes have ended with it; closing removes its files, because its machine still has a node.
     assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
@@ -120,9 +120,9 @@ async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_d
     backend, token = places.backend(resources={}, slots_per_agent=slots), sleep_token()
     sandbox = await backend.open(SandboxSpec())
     worker = await worker_of(sandbox)
-    call = await begun(sandbox, token)
+    call = await begin_command(sandbox, token)
     os.kill(worker, signal.SIGKILL)
-    assert "its host actor has died" in await lost(call)
+    assert "its host actor has died" in await loss_of(call)
     await asyncio.wait_for(sandbox.aclose(), PATIENCE)
     assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
     async with await backend.open(SandboxSpec()) as another:
@@ -138,9 +138,9 @@ async def test_a_bubblewrap_sandbox_ends_with_its_node(places):
     sandbox = await backend.open(SandboxSpec(isolation="bwrap"))
     root = Path("/tmp/hermes-sandbox-" + sandbox.id)
     assert root.is_dir()
-    call = await begun(sandbox, token)
+    call = await begin_command(sandbox, token)
     places.kill(node)
-    assert f"Ray node {node[:12]}" in await lost(call)
+    assert f"Ray node {node[:12]}" in await loss_of(call)
     await asyncio.wait_for(sandbox.aclose(), PATIENCE)
     assert processes_here(token) == []
     assert not root.exists()
@@ -233,10 +233,10 @@ async def test_a_killed_caller_leaves_no_process_or_actor_and_reclaim_removes_th
     # The actor belonged to the caller, so Ray ends it; its agents see the end of their input, and end everything.
     assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
 
-    async def gone():
+    async def no_processes():
         return await asyncio.to_thread(living, job) == []
 
-    assert await eventually(gone, seconds=PATIENCE)
+    assert await eventually(no_processes, seconds=PATIENCE)
     (lease,), _ = LeaseBook(leases).read()
     assert lease.owner() == "dead"
     # Processes that were started since and carry the sandbox's mark are killed with the removal of the directory.

@@ -17,7 +17,7 @@ MESSAGES = ({"role": "user", "content": "do it"},)
 
 
 @pytest.fixture(scope="module")
-def known():
+def known_plugins():
     return registry(
         allow=(
             "hermes-sandbox",
@@ -49,11 +49,11 @@ def task(name, *, upload=None, **sandbox):
 
 
 @pytest.fixture
-async def worker_rollouts(known):
+async def worker_rollouts(known_plugins):
     """A worker's `WorkerRollouts` in this process, open for a run with the local backend."""
     room = WorkerRollouts(Outbox())
     config = RunConfig.parse({"tasks": "none", "model": "nop"}, source="the test").model_dump(mode="json")
-    await room.open(known, {"run_id": "r", "config": config, "hooks": []}, _no_tasks(), None)
+    await room.open(known_plugins, {"run_id": "r", "config": config, "hooks": []}, _no_tasks(), None)
     yield room
     await room.close()
 
@@ -64,7 +64,9 @@ def _no_tasks():
     return pack(())
 
 
-async def test_files_of_verifiers_and_dockerfiles_are_found_and_other_tasks_are_left_out(known, tests_folder, tmp_path):
+async def test_files_of_verifiers_and_dockerfiles_are_found_and_other_tasks_are_left_out(
+    known_plugins, tests_folder, tmp_path
+):
     (tmp_path / "env").mkdir()
     dockerfile = tmp_path / "env" / "Dockerfile"
     dockerfile.write_text("FROM scratch\n")
@@ -77,23 +79,25 @@ async def test_files_of_verifiers_and_dockerfiles_are_found_and_other_tasks_are_
         task("built", image=f"dockerfile:{dockerfile}"),
         task("archive", image=str(image)),
     ]
-    found = await files_of(tasks, known)
+    found = await files_of(tasks, known_plugins)
     assert sorted(found) == ["archive", "built", "judged"]
     assert str(tests_folder / "test.sh") in found["judged"]
     assert str(dockerfile) in found["built"]
     assert found["archive"] == {str(image): "5 bytes"}
 
 
-async def test_only_a_task_whose_files_differ_on_the_worker_is_refused(known, tests_folder, tmp_path, worker_rollouts):
+async def test_only_a_task_whose_files_differ_on_the_worker_is_refused(
+    known_plugins, tests_folder, tmp_path, worker_rollouts
+):
     tasks = [task("same", upload=tests_folder), task("gone", upload=tmp_path / "gone"), task("odd", isolation="gvisor")]
-    files = await files_of(tasks, known)
+    files = await files_of(tasks, known_plugins)
     (tmp_path / "gone").mkdir()
     asked = {item.id: (item, files.get(item.id, {})) for item in tasks}
-    refused = await worker_rollouts.examine(known, asked)
+    refused = await worker_rollouts.examine(known_plugins, asked)
     assert sorted(refused) == ["gone", "odd"]
     assert (refused["gone"]["type"], str(tmp_path / "gone") in refused["gone"]["message"]) == ("TaskError", True)
     (tests_folder / "test.sh").write_text("exit 1\n")
-    assert "same" in await worker_rollouts.examine(known, asked)
+    assert "same" in await worker_rollouts.examine(known_plugins, asked)
 
 
 def test_equal_files_have_no_difference():

@@ -39,7 +39,7 @@ PLACE = {"name": "ray", "worker": "w1", "node": "n1"}
 
 
 @pytest.fixture(scope="module")
-def known():
+def known_plugins():
     return registry(allow=("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"))
 
 
@@ -51,12 +51,12 @@ def rollout():
 
 
 @pytest.fixture
-async def worker(known, request):
+async def worker(known_plugins, request):
     """A listening link to a scripted actor; yields both, and what the link has counted."""
     cancel_timeout = getattr(request, "param", OPTIONS.cancel_timeout)
     actor = ScriptedActor()
     turns: list[str] = []
-    run = EngineRun(run_id="r", config={}, registry=known, on_turn=turns.append)
+    run = EngineRun(run_id="r", config={}, registry=known_plugins, on_turn=turns.append)
     options = OPTIONS.model_copy(update={"cancel_timeout": cancel_timeout})
     link = WorkerLink(actor, PLACE, slots=2, run=run, options=options)
     lost: list[WorkerLink] = []
@@ -73,7 +73,7 @@ def outcome_of(rollout):
     return dataclasses.replace(made, samples=(sample,), messages=messages, reward_parts={"x": math.inf})
 
 
-async def begun(actor, count=1):
+async def wait_until_begun(actor, count=1):
     while len(actor.begun) < count:
         await asyncio.sleep(0)
 
@@ -81,7 +81,7 @@ async def begun(actor, count=1):
 async def test_an_outcome_comes_back_without_loss_and_with_its_turns(worker, rollout):
     link, actor, turns, _ = worker
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     (key, sent) = actor.begun[0]
     assert key == "ro_1#1"
     assert unpack(sent).provenance["engine"] == PLACE
@@ -95,7 +95,7 @@ async def test_an_outcome_comes_back_without_loss_and_with_its_turns(worker, rol
 async def test_a_reply_that_is_repeated_or_late_counts_once_and_is_noted(worker, rollout):
     link, actor, _, _ = worker
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     for _ in range(2):
         actor.tell("done", "ro_1#1", pack_outcome(outcome_of(rollout)))
     await running
@@ -112,7 +112,7 @@ async def test_a_worker_that_dies_loses_all_its_rollouts_with_its_place_in_the_e
         asyncio.create_task(link.run_rollout(dataclasses.replace(rollout, rollout_id=f"ro_{number}")))
         for number in range(2)
     ]
-    await begun(actor, 2)
+    await wait_until_begun(actor, 2)
     actor.die()
     ends = await asyncio.gather(*running, return_exceptions=True)
     assert [(type(end), getattr(end, "place", None)) for end in ends] == 2 * [(EngineLostError, PLACE)]
@@ -121,9 +121,9 @@ async def test_a_worker_that_dies_loses_all_its_rollouts_with_its_place_in_the_e
         await link.run_rollout(rollout)
 
 
-async def test_a_worker_that_stops_answering_is_lost(known, rollout, monkeypatch):
+async def test_a_worker_that_stops_answering_is_lost(known_plugins, rollout, monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_link._POLL", 0.01)
-    run = EngineRun(run_id="r", config={}, registry=known)
+    run = EngineRun(run_id="r", config={}, registry=known_plugins)
     options = OPTIONS.model_copy(update={"lost_after": 0.05})
     link = WorkerLink(ScriptedActor(), PLACE, slots=1, run=run, options=options)
     link.listen(lambda _: None)
@@ -142,7 +142,7 @@ async def test_a_cancelled_rollout_ends_when_the_worker_confirms_it_or_is_counte
     link, actor, _, _ = worker
     actor.confirms = confirms
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -152,7 +152,7 @@ async def test_a_cancelled_rollout_ends_when_the_worker_confirms_it_or_is_counte
 async def test_a_fatal_error_stays_fatal_and_names_the_worker(worker, rollout):
     link, actor, _, _ = worker
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     actor.tell("raised", "ro_1#1", describe_error(ModelAuthError("401", hint="another key")))
     with pytest.raises(ModelAuthError, match=r"worker w1 on node n1: 401") as error:
         await running
@@ -162,7 +162,7 @@ async def test_a_fatal_error_stays_fatal_and_names_the_worker(worker, rollout):
 async def test_a_reply_that_cannot_be_read_loses_the_attempt(worker, rollout):
     link, actor, _, _ = worker
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     actor.tell("done", "ro_1#1", b"torn")
     with pytest.raises(EngineLostError, match="cannot be read"):
         await running
@@ -176,9 +176,9 @@ async def test_a_task_that_cannot_be_sent_is_a_task_error(worker, rollout):
     assert actor.begun == []
 
 
-async def test_events_of_the_worker_reach_the_plugins_of_the_run(worker, known):
+async def test_events_of_the_worker_reach_the_plugins_of_the_run(worker, known_plugins):
     _, actor, _, _ = worker
-    seen = Seen(known)
+    seen = Seen(known_plugins)
     event = RolloutStarted(rollout_id="ro_1", task_id="t", group_id="g")
     actor.tell("event", "hermes_rollout_started", pack(event))
     await seen.until(lambda: seen.started() == ["ro_1"])
@@ -188,7 +188,7 @@ async def test_an_event_that_cannot_be_read_is_noted_and_loses_no_rollout(worker
     """The event ended the listening without a message, and the run waited for the worker's rollouts endlessly."""
     link, actor, _, lost = worker
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     actor.tell("event", "hermes_rollout_started", b"torn")
     actor.tell("done", "ro_1#1", pack_outcome(outcome_of(rollout)))
     async with asyncio.timeout(60):
@@ -200,7 +200,7 @@ async def test_an_event_that_cannot_be_read_is_noted_and_loses_no_rollout(worker
 async def test_a_worker_whose_messages_cannot_be_read_is_lost(worker, rollout):
     link, actor, _, lost = worker
     running = asyncio.create_task(link.run_rollout(rollout))
-    await begun(actor)
+    await wait_until_begun(actor)
     actor.tell("done")
     async with asyncio.timeout(60):
         with pytest.raises(EngineLostError, match="its messages cannot be read: TypeError"):
@@ -261,15 +261,15 @@ def crew_of(known, options, *nodes, fails=0):
 NODES = [Node(id=f"n{number}", address="h", resources={"CPU": number}) for number in range(3)]
 
 
-async def test_each_node_that_has_what_a_worker_needs_gets_one(known):
-    crew = crew_of(known, EngineOptions(workers_per_node=2), *NODES)
+async def test_each_node_that_has_what_a_worker_needs_gets_one(known_plugins):
+    crew = crew_of(known_plugins, EngineOptions(workers_per_node=2), *NODES)
     await crew.muster()
     assert [link.place["node"] for link in crew.links] == ["n1", "n1", "n2", "n2"]
     await crew.close()
 
 
-async def test_a_rollout_goes_to_the_worker_with_most_room_and_waits_for_room(known):
-    crew = crew_of(known, EngineOptions(workers=2))
+async def test_a_rollout_goes_to_the_worker_with_most_room_and_waits_for_room(known_plugins):
+    crew = crew_of(known_plugins, EngineOptions(workers=2))
     await crew.muster()
     first, second, third, fourth = [await crew.seat() for _ in range(4)]
     assert (first, third) == (crew.links[0], crew.links[0])
@@ -282,26 +282,26 @@ async def test_a_rollout_goes_to_the_worker_with_most_room_and_waits_for_room(kn
     await crew.close()
 
 
-async def test_a_worker_that_dies_as_it_starts_is_started_again(known):
-    crew = crew_of(known, EngineOptions(workers=1), fails=2)
+async def test_a_worker_that_dies_as_it_starts_is_started_again(known_plugins):
+    crew = crew_of(known_plugins, EngineOptions(workers=1), fails=2)
     await crew.muster()
     assert (len(crew.links), crew.notes) == (1, ["it died", "it died"])
     await crew.close()
 
 
-async def test_a_worker_that_dies_at_each_start_ends_the_run(known):
+async def test_a_worker_that_dies_at_each_start_ends_the_run(known_plugins):
     with pytest.raises(WorkerGoneError):
-        await crew_of(known, EngineOptions(workers=1), fails=9).muster()
+        await crew_of(known_plugins, EngineOptions(workers=1), fails=9).muster()
 
 
-async def test_an_error_about_no_suitable_node_names_what_a_worker_needs(known):
+async def test_an_error_about_no_suitable_node_names_what_a_worker_needs(known_plugins):
     with pytest.raises(ConfigError, match="'CPU': 8"):
-        await crew_of(known, EngineOptions(num_cpus=8), *NODES).muster()
+        await crew_of(known_plugins, EngineOptions(num_cpus=8), *NODES).muster()
 
 
-async def test_a_run_without_workers_for_too_long_ends_and_says_how_to_continue(known, monkeypatch):
+async def test_a_run_without_workers_for_too_long_ends_and_says_how_to_continue(known_plugins, monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
-    crew = crew_of(known, OPTIONS)
+    crew = crew_of(known_plugins, OPTIONS)
     await crew.muster()
     crew.tend()
     await crew.seat()
@@ -314,17 +314,17 @@ async def test_a_run_without_workers_for_too_long_ends_and_says_how_to_continue(
     await crew.close()
 
 
-async def test_a_cluster_that_stops_answering_ends_the_run_too(known, monkeypatch):
+async def test_a_cluster_that_stops_answering_ends_the_run_too(known_plugins, monkeypatch):
     """The task that replaces workers ended with Ray's error, and a run without workers waited endlessly."""
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
-    crew = crew_of(known, OPTIONS.model_copy(update={"workers": None}), NODES[1])
+    crew = crew_of(known_plugins, OPTIONS.model_copy(update={"workers": None}), NODES[1])
     await crew.muster()
     crew.tend()
 
-    async def gone():
+    async def lose_head():
         raise ConnectionError("the head is gone")
 
-    monkeypatch.setattr(crew._cluster, "nodes", gone)
+    monkeypatch.setattr(crew._cluster, "nodes", lose_head)
     crew.links[0].actor.die()
     async with asyncio.timeout(60):
         while crew.links[0].loss is None:
@@ -340,9 +340,9 @@ async def _never(_name, _node):
     raise WorkerGoneError("nothing starts")
 
 
-async def test_a_lost_worker_is_replaced_on_its_node(known, monkeypatch):
+async def test_a_lost_worker_is_replaced_on_its_node(known_plugins, monkeypatch):
     monkeypatch.setattr("hermes_backend_ray.rollout_workers.worker_pool._REFRESH", 0.01)
-    crew = crew_of(known, EngineOptions(num_cpus=2), *NODES)
+    crew = crew_of(known_plugins, EngineOptions(num_cpus=2), *NODES)
     await crew.muster()
     crew.tend()
     crew.links[0].actor.die()
@@ -352,9 +352,9 @@ async def test_a_lost_worker_is_replaced_on_its_node(known, monkeypatch):
     await crew.close()
 
 
-async def test_an_error_of_closing_is_raised_after_all_workers_have_ended(known):
+async def test_an_error_of_closing_is_raised_after_all_workers_have_ended(known_plugins):
     """The error was dropped: the sandboxes stayed on the node, and no message said how to remove them."""
-    crew = crew_of(known, EngineOptions(workers=3))
+    crew = crew_of(known_plugins, EngineOptions(workers=3))
     await crew.muster()
     first, second, third = (link.actor for link in crew.links)
     first.ends = (False, describe_error(BackendError("node n1 is down", hint="hermes-core sandboxes gc")))

@@ -6,7 +6,7 @@ import os
 import socket
 
 import pytest
-from engine_runs import PLUGINS, Runs, refused, registry
+from engine_runs import PLUGINS, Runs, refusal_of, registry
 
 from hermes_core.contracts.errors import ConfigError, HermesError
 
@@ -80,13 +80,13 @@ async def test_a_cluster_without_room_is_an_error_within_the_timeout(runs):
 def test_a_cluster_that_does_not_answer_is_an_error_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    kind, message, _ = refused(f"127.0.0.1:{port}")
+    kind, message, _ = refusal_of(f"127.0.0.1:{port}")
     assert kind == "ConfigError"
     assert f"engine 'ray': no Ray cluster listens on 127.0.0.1:{port}" in message
 
 
 def test_a_run_through_ray_client_is_refused_also_if_auto_finds_it():
-    kind, message, hint = refused("auto", RAY_ADDRESS="ray://127.0.0.1:1")
+    kind, message, hint = refusal_of("auto", RAY_ADDRESS="ray://127.0.0.1:1")
     assert kind == "ConfigError"
     assert "engine 'ray': ray://127.0.0.1:1: Ray Client (ray://) cannot carry a run" in message
     assert "RAY_ADDRESS" in hint

@@ -44,7 +44,7 @@ def session_files() -> list[Path]:
 
 
 @pytest.fixture
-def connected(ray_cluster):
+def ray_connection(ray_cluster):
     """A connection that outlives the run, to inspect the cluster afterwards."""
     import ray
 
@@ -56,7 +56,7 @@ def connected(ray_cluster):
         ray.shutdown()
 
 
-@pytest.mark.usefixtures("connected")
+@pytest.mark.usefixtures("ray_connection")
 async def test_samples_are_exact_by_the_servers_own_log_and_the_key_is_written_nowhere(
     ray_cluster, tmp_path, monkeypatch
 ):

@@ -53,7 +53,7 @@ asyncio.run(main())
 """
 
 
-def refused(address: str, **environment: str) -> list[str]:
+def refusal_of(address: str, **environment: str) -> list[str]:
     """Connect as a run does, in a separate process because Ray connects each only once; return what is raised."""
     command = [sys.executable, "-c", _CONNECT, address]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, env={**os.environ, **environment})

@@ -37,9 +37,9 @@ class RayCluster:
         path = folder / "ray.sock"
         with (folder / "ray.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            connection = _connected(path)
+            connection = _connect(path)
             if connection is None:
-                connection = _started(path, folder / "ray.log")
+                connection = _start(path, folder / "ray.log")
             # The cluster counts this client only once it has sent the address, and could end before.
             return cls(connection)
 
@@ -69,7 +69,7 @@ class RayCluster:
         self._connection.close()
 
 
-def _connected(path: Path) -> socket.socket | None:
+def _connect(path: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(path))
@@ -79,7 +79,7 @@ def _connected(path: Path) -> socket.socket | None:
     return connection
 
 
-def _started(path: Path, log: Path) -> socket.socket:
+def _start(path: Path, log: Path) -> socket.socket:
     program = Path(__file__).with_name("cluster_process.py")
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -91,7 +91,7 @@ def _started(path: Path, log: Path) -> socket.socket:
         )  # fmt: skip
     end = time.monotonic() + _START
     while time.monotonic() < end and process.poll() is None:
-        connection = _connected(path)
+        connection = _connect(path)
         if connection is not None:
             # It outlives this process if others use it, so this process does not wait for its end.
             process.returncode = 0

@@ -30,12 +30,12 @@ def _ask(**fields):
     return SandboxSpec(isolation="container", network="none", **fields)
 
 
-def _kept(options):
+def _cached_images(options):
     return sorted(Path(options["cache_dir"], "images").glob("*"))
 
 
 @pytest.fixture
-async def opened(options, tmp_path):
+async def new_backend(options, tmp_path):
     """Makes backends with further options, which are closed after the test."""
     made = []
 
@@ -56,7 +56,7 @@ async def test_a_docker_archive_is_built_once_and_brings_its_variables(backend, 
         async with await backend.open(_ask(image=image)) as sandbox:
             assert (await sandbox.exec("echo $FROM_IMAGE; id -u")).output == "yes\n1000\n"
             assert sandbox.provenance["agent"] == "sh"
-    [kept] = _kept(options)
+    [kept] = _cached_images(options)
     assert json.loads((kept / "entry.json").read_bytes())["source"].startswith("docker-archive:")
     assert list(Path(options["cache_dir"], "building").iterdir()) == []
 
@@ -66,7 +66,7 @@ async def test_an_archive_with_other_content_is_another_image(backend, options, 
     for content in (small_images.archive().read_bytes(), small_images.archive().read_bytes() + bytes(512)):
         copy.write_bytes(content)
         await (await backend.open(_ask(image=f"docker-archive:{copy}"))).aclose()
-    assert len(_kept(options)) == 2
+    assert len(_cached_images(options)) == 2
 
 
 @pytest.mark.slow
@@ -81,16 +81,16 @@ async def test_a_definition_file_is_built_in_its_own_folder_and_again_if_a_copie
         (tmp_path / "data.txt").write_text(content)
         async with await backend.open(_ask(image=str(definition))) as sandbox:
             assert (await sandbox.exec("cat /data.txt")).output == content
-    assert len(_kept(options)) == 2
+    assert len(_cached_images(options)) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="mksquashfs is not installed (squashfs-tools)")
-async def test_an_image_can_be_kept_as_a_file(opened, options):
-    backend = opened(cache_format="sif", build_options=["--mksquashfs-args", "-comp gzip -Xcompression-level 1"])
+async def test_an_image_can_be_kept_as_a_file(new_backend, options):
+    backend = new_backend(cache_format="sif", build_options=["--mksquashfs-args", "-comp gzip -Xcompression-level 1"])
     async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}")) as sandbox:
         assert (await sandbox.exec("echo works > f && cat f")).output == "works\n"
-    [kept] = _kept(options)
+    [kept] = _cached_images(options)
     # A SIF file is also an image by its path.
     async with await backend.open(_ask(image=str(kept / "image.sif"))) as sandbox:
         assert (await sandbox.exec("cat f 2>/dev/null || echo fresh")).output == "fresh\n"
@@ -119,16 +119,16 @@ async def test_an_error_about_an_image_that_the_engine_lacks_has_the_next_step(b
 async def test_an_error_about_a_registry_that_does_not_answer_has_the_reason(backend, options):
     with pytest.raises(ImageError, match=r"(?s)docker://localhost:1/x/y:1 cannot be built: .*refused"):
         await backend.open(_ask(image="docker://localhost:1/x/y:1"))
-    assert _kept(options) == []
+    assert _cached_images(options) == []
     assert list(Path(options["cache_dir"], "building").iterdir()) == []
 
 
-async def test_with_pull_never_an_image_that_is_not_cached_is_an_error(opened):
+async def test_with_pull_never_an_image_that_is_not_cached_is_an_error(new_backend):
     with pytest.raises(ImageError, match="is not in the cache"):
-        await opened(pull="never").open(_ask(image="python:3.12"))
+        await new_backend(pull="never").open(_ask(image="python:3.12"))
 
 
-async def test_a_build_that_takes_too_long_is_killed_with_all_it_started(opened, options, tmp_path):
+async def test_a_build_that_takes_too_long_is_killed_with_all_it_started(new_backend, options, tmp_path):
     definition, token = tmp_path / "slow.def", sleep_token()
     definition.write_text(
         f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n"
@@ -137,7 +137,7 @@ async def test_a_build_that_takes_too_long_is_killed_with_all_it_started(opened,
 
     async def is_killed(seconds):
         (tmp_path / "begun").unlink(missing_ok=True)
-        backend = opened(build_timeout=seconds)
+        backend = new_backend(build_timeout=seconds)
         try:
             with pytest.raises(ImageTimeoutError, match=rf"not built within {re.escape(f'{seconds:g}')} s"):
                 await backend.open(_ask(image=str(definition)))
@@ -208,7 +208,7 @@ def _builder(options, image):
     return subprocess.Popen([sys.executable, "-c", _BUILDER, given, image], stdin=pipe, stdout=pipe, text=True)
 
 
-def _counted(tmp_path, first_takes=1):
+def _counting_definition(tmp_path, first_takes=1):
     """A definition whose build adds a line to a file on this machine, and takes a while if it is the first."""
     definition = tmp_path / "counted.def"
     definition.write_text(
@@ -221,7 +221,7 @@ def _counted(tmp_path, first_takes=1):
 
 @pytest.mark.slow
 async def test_processes_that_ask_for_one_image_build_it_once(options, tmp_path):
-    image = _counted(tmp_path)
+    image = _counting_definition(tmp_path)
     builders = [_builder(options, image) for _ in range(3)]
     paths = set()
     for builder in builders:
@@ -234,7 +234,7 @@ async def test_processes_that_ask_for_one_image_build_it_once(options, tmp_path)
 
 @pytest.mark.slow
 async def test_if_a_builder_is_killed_the_next_process_builds_the_image(backend, options, tmp_path):
-    image = _counted(tmp_path, first_takes=40)
+    image = _counting_definition(tmp_path, first_takes=40)
     with _builder(options, image) as first:
         begun = await eventually((tmp_path / "builds").exists, seconds=60)
         first.kill()
@@ -247,20 +247,20 @@ async def test_if_a_builder_is_killed_the_next_process_builds_the_image(backend,
 
 
 @pytest.mark.slow
-async def test_unused_images_are_removed_from_a_cache_that_is_too_large(opened, options, tmp_path):
+async def test_unused_images_are_removed_from_a_cache_that_is_too_large(new_backend, options, tmp_path):
     images = []
     for number in range(3):
         copy = tmp_path / f"{number}.tar"
         copy.write_bytes(small_images.archive().read_bytes() + bytes(512 * number))
         images.append(f"docker-archive:{copy}")
     limited = {"cache_max_mb": 1}
-    used = opened(**limited)
+    used = new_backend(**limited)
     await (await used.open(_ask(image=images[0]))).aclose()
-    idle = opened(**limited)
+    idle = new_backend(**limited)
     await (await idle.open(_ask(image=images[1]))).aclose()
     await idle.aclose()
-    await (await opened(**limited).open(_ask(image=images[2]))).aclose()
-    kept = [json.loads((entry / "entry.json").read_bytes())["source"] for entry in _kept(options)]
+    await (await new_backend(**limited).open(_ask(image=images[2]))).aclose()
+    kept = [json.loads((entry / "entry.json").read_bytes())["source"] for entry in _cached_images(options)]
     assert sorted(kept) == sorted([images[0], images[2]])
 
 

@@ -34,7 +34,7 @@ def _ask(pids: int | None = None, image: str | None = None) -> SandboxSpec:
 
 
 @pytest_asyncio.fixture
-async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
+async def new_backend(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
     """Makes backends with the small image; for "no groups" they look for control groups in an ordinary folder."""
     backends: list[SingularityBackend] = []
     users = itertools.count(free_users())
@@ -53,8 +53,8 @@ async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
 
 
 @pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
-async def test_the_limit_of_processes_is_enforced_and_recorded_with_its_means(made: Made, place: str, how: str) -> None:
-    backend = made(place, pids=60)
+async def test_the_limit_of_processes_is_enforced_and_recorded_with_its_means(new_backend: Made, place: str, how: str) -> None:
+    backend = new_backend(place, pids=60)
     async with await backend.open(_ask()) as box:
         assert re.fullmatch(how.format(60), box.provenance["limits"]["pids"])
     async with await backend.open(_ask(40)) as box:
@@ -70,8 +70,8 @@ async def test_the_limit_of_processes_is_enforced_and_recorded_with_its_means(ma
 
 
 @pytest.mark.parametrize("place", ["groups", "no groups"])
-async def test_each_instance_has_its_own_number_of_processes(made: Made, place: str) -> None:
-    backend = made(place)
+async def test_each_instance_has_its_own_number_of_processes(new_backend: Made, place: str) -> None:
+    backend = new_backend(place)
     async with await backend.open(_ask(60)) as one:
         await fill_with_processes(one, 200)
         # The commands of both instances have the same user.
@@ -80,8 +80,10 @@ async def test_each_instance_has_its_own_number_of_processes(made: Made, place: 
 
 
 @pytest.mark.parametrize("place", ["groups", "no groups"])
-async def test_processes_at_their_limit_end_with_their_sandbox(made: Made, tmp_path: Path, place: str) -> None:
-    box = await made(place).open(_ask())
+async def test_processes_at_their_limit_end_with_their_sandbox(
+    new_backend: Made, tmp_path: Path, place: str
+) -> None:
+    box = await new_backend(place).open(_ask())
     assert await fill_with_processes(box, 3000) > 900
     async with asyncio.timeout(60):
         await box.aclose()
@@ -89,9 +91,9 @@ async def test_processes_at_their_limit_end_with_their_sandbox(made: Made, tmp_p
 
 
 @pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
-async def test_commands_that_a_shell_serves_are_limited_as_well(made: Made, place: str, how: str) -> None:
+async def test_commands_that_a_shell_serves_are_limited_as_well(new_backend: Made, place: str, how: str) -> None:
     image = f"docker-archive:{small_images.archive()}"
-    async with await made(place).open(_ask(40, image)) as box:
+    async with await new_backend(place).open(_ask(40, image)) as box:
         assert re.fullmatch(how.format(40), box.provenance["limits"]["pids"])
         crowd = await box.exec(_CROWD, timeout=60)
         assert int(crowd.stdout.split()[-1]) <= 43

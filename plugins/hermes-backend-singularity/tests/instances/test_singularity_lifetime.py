@@ -65,11 +65,11 @@ asyncio.run(main())
 """
 
 
-def _given(options):
+def _json_options(options):
     return json.dumps({name: str(value) for name, value in options.items()})
 
 
-def _marked(sandbox_id):
+def _processes_of(sandbox_id):
     """Return the processes with a sandbox's id in their environment or command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -93,23 +93,23 @@ def _logs(sandbox_id):
 )
 async def test_gc_leaves_nothing_of_a_caller_that_was_killed(options, tmp_path, phase):
     leases = tmp_path / "leases"
-    argv = [sys.executable, "-c", _DYING, _given(options), str(leases), phase]
+    argv = [sys.executable, "-c", _DYING, _json_options(options), str(leases), phase]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
     assert caller.returncode == -signal.SIGKILL, caller.stderr
     [lease] = LeaseBook(leases).read()[0]
     plugin = isolated_registry("hermes_backend_singularity.plugin")
     done = await SandboxReclaimer(LeaseBook(leases), plugin).collect(backends=())
     assert (done.failed, done.problems, done.removed) == ({}, [], [lease.sandbox_id])
-    assert _marked(lease.sandbox_id) == []
+    assert _processes_of(lease.sandbox_id) == []
     assert not Path(lease.handle["root"]).exists()
     assert _logs(lease.sandbox_id) == []
 
 
 async def test_an_instance_ends_by_itself_when_its_caller_is_killed(backend, options, tmp_path):
-    argv = [sys.executable, "-c", _DYING, _given(options), str(tmp_path / "leases"), "in use"]
+    argv = [sys.executable, "-c", _DYING, _json_options(options), str(tmp_path / "leases"), "in use"]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
     sandbox_id = caller.stdout.strip()
-    assert await eventually(lambda: _marked(sandbox_id) == [])
+    assert await eventually(lambda: _processes_of(sandbox_id) == [])
     await backend.sweep()
     assert _logs(sandbox_id) == []
 
@@ -117,7 +117,7 @@ async def test_an_instance_ends_by_itself_when_its_caller_is_killed(backend, opt
 async def test_an_instance_that_is_killed_is_started_again_over_its_files(backend):
     async with await backend.open(ASK) as box:
         await box.exec("echo kept >f; export A=1; sleep 600 &")
-        for pid, *_ in _marked(box.id):
+        for pid, *_ in _processes_of(box.id):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         with pytest.raises(SandboxLostError):
@@ -130,14 +130,14 @@ async def test_an_instance_that_is_killed_is_started_again_over_its_files(backen
 
 @pytest.mark.slow
 async def test_leftovers_of_a_dead_owner_are_swept_without_a_lease(backend, options, tmp_path):
-    argv = [sys.executable, "-c", _DYING, _given(options), str(tmp_path / "lost"), "in use"]
+    argv = [sys.executable, "-c", _DYING, _json_options(options), str(tmp_path / "lost"), "in use"]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
     sandbox_id = caller.stdout.strip()
     async with await backend.open(ASK) as mine:
         assert await backend.sweep(remove=False) == [sandbox_id]
         assert await backend.sweep() == [sandbox_id]
         assert (await mine.exec("echo alive")).output == "alive\n"
-    assert _marked(sandbox_id) == []
+    assert _processes_of(sandbox_id) == []
     assert list(options["scratch_dir"].iterdir()) == []
 
 
@@ -145,15 +145,15 @@ async def test_a_sandbox_whose_instance_is_stopped_is_lost_and_leaves_nothing(ba
     async with await backend.open(ASK) as sandbox:
         call = asyncio.create_task(sandbox.exec("touch begun; sleep 600"))
 
-        async def begun():
+        async def has_begun():
             return any(entry.path == "begun" for entry in await sandbox.list_dir())
 
-        assert await eventually(begun)
+        assert await eventually(has_begun)
         stop = [small_images.program(), "instance", "stop", "--force", instance_name(sandbox.id)]
         await asyncio.to_thread(small_images.run, *stop)
         with pytest.raises(SandboxLostError):
             await asyncio.wait_for(call, 60)
-    assert _marked(sandbox.id) == []
+    assert _processes_of(sandbox.id) == []
     assert list(options["scratch_dir"].iterdir()) == []
 
 

@@ -58,7 +58,7 @@ def once(name: str) -> Iterator[Path]:
         yield HERE / name
 
 
-def made(name: str, make: Callable[[Path], None]) -> Path:
+def make_once(name: str, make: Callable[[Path], None]) -> Path:
     """Return a path; create it with `make` if it does not exist."""
     with once(name) as path:
         if not path.exists():
@@ -71,7 +71,7 @@ def made(name: str, make: Callable[[Path], None]) -> Path:
 
 def root() -> Path:
     """A root file system with bash and Python."""
-    return made("root", lambda target: run(SUPPORT / "build_root.sh", target))
+    return make_once("root", lambda target: run(SUPPORT / "build_root.sh", target))
 
 
 def _build(source: str | Path, target: Path, *options: str) -> None:
@@ -82,7 +82,7 @@ def _build(source: str | Path, target: Path, *options: str) -> None:
 
 def sandbox() -> Path:
     """A sandbox directory with bash and Python."""
-    return made("sandbox", lambda target: _build(root(), target, "--sandbox"))
+    return make_once("sandbox", lambda target: _build(root(), target, "--sandbox"))
 
 
 def plain_root() -> Path:
@@ -103,7 +103,7 @@ def plain_root() -> Path:
         (target / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nagent:x:1001:1001::/:/bin/sh\n")
         (target / "etc/group").write_text("root:x:0:\nagent:x:1001:\n")
 
-    return made("plain-root", make)
+    return make_once("plain-root", make)
 
 
 def archive() -> Path:
@@ -131,4 +131,4 @@ def archive() -> Path:
                 entry.size = len(data)
                 packed.addfile(entry, io.BytesIO(data))
 
-    return made("plain.tar", make)
+    return make_once("plain.tar", make)

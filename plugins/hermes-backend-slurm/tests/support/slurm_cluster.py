@@ -162,10 +162,10 @@ class SlurmCluster:
     def await_state(self, state: str, nodes: int | None = None, *, deadline: float | None = None) -> None:
         wanted = len(self.nodes) if nodes is None else nodes
 
-        def reached() -> bool:
+        def is_reachable() -> bool:
             return self.call("sinfo", "-h", "-p", "debug", "-N", "-o", "%T").stdout.split().count(state) >= wanted
 
-        _await(reached, f"{wanted} nodes do not become {state}", self.log, deadline)
+        _await(is_reachable, f"{wanted} nodes do not become {state}", self.log, deadline)
 
     def call(self, *command: str, seconds: float = _ANSWER) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on this cluster."""

@@ -148,7 +148,7 @@ async def test_during_a_wait_no_request_goes_out_and_then_half_as_many_at_a_time
     assert most[0] < 12
 
 
-async def paused(server, connect, seconds, **options):
+async def client_in_pause(server, connect, seconds, **options):
     """Return a client whose server has asked for a pause, and the call that waits for its end."""
     server.set_answers((429, b"", {"Retry-After": str(seconds)}))
 
@@ -167,7 +167,7 @@ async def paused(server, connect, seconds, **options):
 @pytest.mark.parametrize("seconds", [50, 0.05])
 async def test_a_rollout_that_runs_out_of_time_in_the_queue_gets_the_rate_limit_as_its_reason(server, connect, seconds):
     """The rollout's own timer took it for the model's time, which is judged."""
-    client, first = await paused(server, connect, 100)
+    client, first = await client_in_pause(server, connect, 100)
     with pytest.raises(ModelRateLimitError, match="the time of the rollout ended before this request's turn"):
         async with asyncio.timeout(seconds):
             await client.chat(ask(timeout=seconds))
@@ -192,7 +192,7 @@ async def test_the_wait_that_an_error_of_the_server_names_is_kept_to_and_counts_
 
 @pytest.mark.parametrize("options", [{"rate_limit_patience": 60}, {"max_retries": 0}])
 async def test_a_pause_of_hours_ends_every_call_at_once_and_not_the_refused_one_alone(server, connect, options):
-    client, first = await paused(server, connect, 28_800, **options)
+    client, first = await client_in_pause(server, connect, 28_800, **options)
     with pytest.raises(ModelRateLimitError):
         await first
     for _ in range(3):

@@ -29,7 +29,7 @@ def be(server, engine):
     server.set_answers(respond)
 
 
-def sent(server):
+def last_request(server):
     """The fields of the last request that decide what is shown and what comes back."""
     return {name: value for name, value in server.chats[-1][1].items() if name not in {"model", "messages", "tools"}}
 
@@ -47,7 +47,7 @@ async def test_tools_are_sent_so_that_the_engine_shows_them_and_returns_raw_text
     assert len(server.chats) == requests
     assert all(body["max_tokens"] == 1 for _, body in server.chats)
     await client.chat(ask(tools=TOOLS, sampling={"temperature": 1.0}))
-    assert sent(server) == {**fields, "temperature": 1.0}
+    assert last_request(server) == {**fields, "temperature": 1.0}
     assert client.provenance["raw_text"] == {"fields": fields, "tools_in_prompt": True}
     assert not caplog.records
 
@@ -57,7 +57,7 @@ async def test_without_tools_nothing_is_chosen(server, connect):
     client = connect(raw_text_sampling={})
     await client.check()
     await client.chat(ask())
-    assert sent(server) == {}
+    assert last_request(server) == {}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_a_server_that_counts_nothing_gets_normal_requests_and_a_warning(s
     await client.check()
     assert "counts no prompt tokens" in caplog.text
     await client.chat(ask(tools=TOOLS))
-    assert sent(server) == {}
+    assert last_request(server) == {}
     assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
 
 
@@ -103,7 +103,7 @@ async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server,
     assert client.provenance["raw_text"]["fields"] == chosen
     keys = json.loads(raw[-1], object_pairs_hook=lambda pairs: [key for key, _ in pairs])
     assert sorted(keys) == sorted({"model", "messages", "tools", *given, *chosen})
-    assert sent(server) == {**given, **chosen}
+    assert last_request(server) == {**given, **chosen}
 
 
 async def test_a_probe_without_an_answer_leaves_requests_as_they_are(server, connect, caplog):

@@ -51,7 +51,7 @@ async def run_rollout(model, messages, *, rollout_id="r", seed=0, system=None):
             talk.append({"role": "tool", "tool_call_id": call.id, "content": "ok"})
 
 
-def decoded(calls):
+def decode_calls(calls):
     return [(name, json.loads(arguments)) for name, arguments in calls]
 
 
@@ -74,13 +74,13 @@ async def test_nop_answers_at_once_without_a_call():
 async def test_without_mistakes_it_makes_one_call_a_turn_and_then_answers(steps, answer, final):
     oracle = OracleModel([task(solution=steps, answer=answer)], mistake_rate=0)
     calls, said = await run_rollout(oracle, task().messages)
-    assert (decoded(calls), said) == (RIGHT[: len(steps)], final)
+    assert (decode_calls(calls), said) == (RIGHT[: len(steps)], final)
 
 
 async def test_one_model_serves_many_rollouts_at_a_time():
     oracle = OracleModel([task(answer="x")], mistake_rate=0)
     results = await asyncio.gather(*(run_rollout(oracle, task().messages, rollout_id=f"r{n}") for n in range(20)))
-    assert all(decoded(calls) == RIGHT for calls, _ in results)
+    assert all(decode_calls(calls) == RIGHT for calls, _ in results)
 
 
 EXAMPLE = (
@@ -93,37 +93,37 @@ EXAMPLE = (
 
 async def test_assistant_messages_of_the_task_itself_do_not_count_as_turns():
     calls, _ = await run_rollout(OracleModel([task(messages=EXAMPLE)], mistake_rate=0), EXAMPLE)
-    assert decoded(calls) == RIGHT
+    assert decode_calls(calls) == RIGHT
 
 
 async def test_the_oracle_without_mistakes_follows_the_solution_and_the_answer():
     oracle = OracleModel([task(answer="42"), task("u", "Something else.", solution=())], mistake_rate=0)
     calls, answer = await run_rollout(oracle, task().messages)
-    assert (decoded(calls), answer) == (RIGHT, "42")
+    assert (decode_calls(calls), answer) == (RIGHT, "42")
 
 
 async def test_a_system_prompt_of_the_run_does_not_hide_the_task():
     calls, _ = await run_rollout(OracleModel([task()], mistake_rate=0), task().messages, system="Be brief.")
-    assert decoded(calls) == RIGHT
+    assert decode_calls(calls) == RIGHT
 
 
 async def test_tasks_with_the_same_first_message_are_distinguished_by_the_others():
     short, long = task("short", solution=()), task("long", messages=EXAMPLE)
     oracle = OracleModel([short, long], mistake_rate=0)
-    assert decoded((await run_rollout(oracle, EXAMPLE))[0]) == RIGHT
+    assert decode_calls((await run_rollout(oracle, EXAMPLE))[0]) == RIGHT
     assert (await run_rollout(oracle, short.messages))[0] == []
 
 
 async def test_a_prompt_in_parts_is_found_too():
     messages = ({"role": "user", "content": [{"type": "text", "text": "Look."}]},)
     calls, _ = await run_rollout(OracleModel([task(messages=messages)], mistake_rate=0), messages)
-    assert decoded(calls) == RIGHT
+    assert decode_calls(calls) == RIGHT
 
 
 @pytest.mark.parametrize("messages", [(), EXAMPLE[:1]], ids=["no message", "a system message"])
 async def test_a_task_in_which_the_model_has_the_first_word_is_found_on_every_turn(messages):
     oracle = OracleModel([task(messages=messages), task("u", "Something else.", solution=())], mistake_rate=0)
-    assert decoded((await run_rollout(oracle, messages))[0]) == RIGHT
+    assert decode_calls((await run_rollout(oracle, messages))[0]) == RIGHT
     with pytest.raises(ModelRequestError, match="--tasks FILE"):
         await run_rollout(oracle, [*messages, {"role": "user", "content": "Who are you?"}])
 
@@ -133,7 +133,7 @@ async def test_two_tasks_with_one_prompt_and_two_solutions_are_an_error_that_nam
     with pytest.raises(ModelRequestError, match="a, b"):
         await run_rollout(oracle, task().messages)
     same = OracleModel([task("a"), task("b")], mistake_rate=0)
-    assert decoded((await run_rollout(same, task().messages))[0]) == RIGHT
+    assert decode_calls((await run_rollout(same, task().messages))[0]) == RIGHT
 
 
 async def test_an_unknown_conversation_is_an_error_whose_hint_is_the_task_file():

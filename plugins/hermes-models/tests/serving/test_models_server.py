@@ -49,7 +49,7 @@ class Fixed(EmbeddedModel):
 
 
 @asynccontextmanager
-async def connected(model, *, api_key=None, server_key=None, **options):
+async def connect(model, *, api_key=None, server_key=None, **options):
     async with serving(ChatServer(model, model_name="m", api_key=server_key)) as url:
         client = OpenAIChatClient(base_url=url, model_name="m", api_key=api_key, max_retries=0, **options)
         try:
@@ -81,7 +81,7 @@ async def test_the_oracle_answers_the_same_over_http_as_in_the_process(seed):
     oracle = OracleModel([TASK], mistake_rate=0.6, seed=3)
     rollouts = [f"t/{index}" for index in range(25)] + ["é 1", "50%41"]
     direct = [await run_rollout(oracle, rollout_id=rollout, seed=seed) for rollout in rollouts]
-    async with connected(oracle) as client:
+    async with connect(oracle) as client:
         await client.check()
         served = await asyncio.gather(*(run_rollout(client, rollout_id=rollout, seed=seed) for rollout in rollouts))
     assert served == direct
@@ -90,7 +90,7 @@ async def test_the_oracle_answers_the_same_over_http_as_in_the_process(seed):
 
 
 async def test_nop_is_served():
-    async with connected(NopModel()) as client:
+    async with connect(NopModel()) as client:
         [reply] = await run_rollout(client, rollout_id="r")
     assert reply.content == "Nothing was done."
 
@@ -100,7 +100,7 @@ async def test_a_whole_reply_comes_through_and_so_does_the_request():
     usage = Usage(prompt_tokens=5, completion_tokens=7)
     model = Fixed(ModelReply(content=None, reasoning="hm", tool_calls=(call,), finish_reason="length", usage=usage))
     talk = Conversation([{"role": "user", "content": "日本"}])
-    async with connected(model) as client:
+    async with connect(model) as client:
         request = ModelRequest(
             conversation=talk, tools=ToolSchemas.of([TOOL]), sampling={"seed": 9}, rollout_id="r/1", seed=7
         )
@@ -124,7 +124,7 @@ async def test_a_whole_reply_comes_through_and_so_does_the_request():
     ],
 )
 async def test_errors_of_the_model_keep_their_meaning_over_http(raised, received):
-    async with connected(Fixed(raised)) as client:
+    async with connect(Fixed(raised)) as client:
         with pytest.raises(received, match=raised.message) as caught:
             await run_rollout(client, rollout_id="r")
     assert getattr(caught.value, "retry_after", 3) == 3
@@ -132,14 +132,14 @@ async def test_errors_of_the_model_keep_their_meaning_over_http(raised, received
 
 @pytest.mark.parametrize("key", [None, "wrong", "sekret2"])
 async def test_a_key_is_required(key):
-    async with connected(NopModel(), server_key="sekret", api_key=key) as client:
+    async with connect(NopModel(), server_key="sekret", api_key=key) as client:
         for call in (client.check(), run_rollout(client, rollout_id="r")):
             with pytest.raises(ModelAuthError, match="expected a valid API key"):
                 await call
 
 
 async def test_the_right_key_opens():
-    async with connected(NopModel(), server_key="sekret", api_key="sekret") as client:
+    async with connect(NopModel(), server_key="sekret", api_key="sekret") as client:
         await client.check()
         assert await run_rollout(client, rollout_id="r")
 
@@ -199,7 +199,7 @@ async def test_a_client_that_hangs_up_cancels_the_models_work():
             finally:
                 ended.set()
 
-    async with connected(Slow(None)) as client:
+    async with connect(Slow(None)) as client:
         call = asyncio.create_task(run_rollout(client, rollout_id="r"))
         await begun.wait()
         call.cancel()

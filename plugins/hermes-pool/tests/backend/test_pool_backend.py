@@ -245,11 +245,11 @@ async def test_a_host_in_which_a_slot_cannot_be_opened_gets_no_further_sandbox(p
 async def test_a_trajectory_gets_its_second_sandbox_on_a_full_pool(pool):
     backend = pool(max_hosts=1, slots_per_host=1)
 
-    async def verified(number):
+    async def verify_in_sandbox(number):
         async with await backend.open(SandboxSpec(rollout_id=f"r{number}")):
             return await work(backend, number, rollout_id=f"r{number}")
 
-    answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(6))), 60)
+    answers = await asyncio.wait_for(asyncio.gather(*(verify_in_sandbox(n) for n in range(6))), 60)
     assert answers == [str(n) for n in range(6)]
 
 
@@ -382,14 +382,14 @@ async def test_check_tries_every_member_and_passes_without_one_that_fails(pool, 
     backend = pool()
     seen = []
 
-    async def reached(_spec):
+    async def note_reach(_spec):
         seen.append("reached")
 
     async def unreachable(_spec):
         raise BackendError("no route to host")
 
     monkeypatch.setattr(backend.members[0].backend, "check", unreachable)
-    monkeypatch.setattr(backend.members[1].backend, "check", reached)
+    monkeypatch.setattr(backend.members[1].backend, "check", note_reach)
     await backend.check(SandboxSpec())
     assert seen == ["reached"]
     assert str(backend.members[0].fleet.trouble) == "no route to host"

@@ -147,7 +147,7 @@ async def test_a_start_that_hangs_is_ended_after_start_timeout_with_a_typed_erro
         await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)).release()
 
 
-async def made_at_last(engine, gate):
+async def make_at_last(engine, gate):
     """Make a host when the gate is open, and ignore cancellation until then."""
     while not gate.is_set():
         with contextlib.suppress(asyncio.CancelledError):
@@ -159,7 +159,7 @@ async def test_a_cancelled_start_that_does_not_end_holds_no_host_and_is_reported
     monkeypatch.setattr("hermes_pool.slot_pool.fleet.REMOVING", 0.1)
     async with slot_pool(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
         gate = asyncio.Event()
-        stubborn = functools.partial(made_at_last, engine, gate)
+        stubborn = functools.partial(make_at_last, engine, gate)
         with pytest.raises(HostStartTimeoutError):
             await asyncio.wait_for(pool.acquire("stubborn", stubborn, 9, request()), 60)
         # It no longer counts towards `max_hosts`.
@@ -176,7 +176,7 @@ async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
     monkeypatch.setattr("hermes_pool.slot_pool.fleet.REMOVING", 0.1)
     async with slot_pool(max_hosts=1) as (pool, engine):
         gate = asyncio.Event()
-        stubborn = functools.partial(made_at_last, engine, gate)
+        stubborn = functools.partial(make_at_last, engine, gate)
         waiting = asyncio.create_task(pool.acquire("stubborn", stubborn, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
         with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended"):
@@ -232,7 +232,7 @@ async def test_a_host_whose_agent_does_not_start_is_removed():
     async with backend(max_hosts=1, max_failures=1) as made:
         make = made.engine.make
 
-        async def broken(kind):
+        async def make_broken(kind):
             host = await make(kind)
 
             async def fail():
@@ -241,7 +241,7 @@ async def test_a_host_whose_agent_does_not_start_is_removed():
             host.start_agent = fail
             return host
 
-        made.engine.make = broken
+        made.engine.make = make_broken
         with pytest.raises(BackendError, match="the agent did not start"):
             await made.open(SandboxSpec())
         assert made.engine.alive == []

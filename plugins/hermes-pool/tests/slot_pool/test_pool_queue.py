@@ -150,13 +150,13 @@ async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
     """Otherwise all trajectories could hold one and wait for another, as with verifiers that use a separate sandbox."""
     async with backend(max_hosts=1, slots_per_host=2) as made:
 
-        async def verified(number):
+        async def verify_in_sandbox(number):
             fields = {"rollout_id": f"rollout-{number}"}
             async with await made.open(SandboxSpec(**fields)) as sandbox:
                 await sandbox.exec("true")
                 return await run_rollout(made, number, **fields)
 
-        answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(8))), 60)
+        answers = await asyncio.wait_for(asyncio.gather(*(verify_in_sandbox(n) for n in range(8))), 60)
         assert answers == [str(n) for n in range(8)]
         assert made.pool.stats().used == 0
 

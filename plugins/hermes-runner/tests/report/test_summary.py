@@ -164,14 +164,17 @@ def test_rollouts_are_counted_by_split():
     assert summary["rollouts"]["split"] == {"train": 2, "eval": 1}
 
 
-def failed(kind: str, message: str) -> dict[str, Any]:
+def outcome_with_failure(kind: str, message: str) -> dict[str, Any]:
     return outcome(reward=None) | {"failure": {"blame": "model", "type": kind, "message": message}}
 
 
 def test_failures_are_grouped_by_cause_with_an_example():
     broken = outcome(reward=None) | {"reward_failure": {"blame": "verifier", "type": "VerifierError", "message": "?"}}
-    same = [failed("A", "no such image\n  → pull it"), failed("A", "no such image\n  → build it")]
-    summary = build(failed("A", "disk full"), *same, failed("B", "x"), broken)
+    same = [
+        outcome_with_failure("A", "no such image\n  → pull it"),
+        outcome_with_failure("A", "no such image\n  → build it"),
+    ]
+    summary = build(outcome_with_failure("A", "disk full"), *same, outcome_with_failure("B", "x"), broken)
     groups = [(f["phase"], f["blame"], f["type"], f["count"], f["message"]) for f in summary["failures"]]
     assert groups[0] == ("rollout", "model", "A", 2, "no such image\n  → pull it")
     assert ("rollout", "model", "A", 1, "disk full") in groups
@@ -182,7 +185,9 @@ def test_failures_are_grouped_by_cause_with_an_example():
 
 
 def test_endless_messages_hide_no_other_kind_of_failure_and_all_are_counted():
-    summary = build(*(failed("A", f"lost {number}") for number in range(600)), failed("B", "x"))
+    summary = build(
+        *(outcome_with_failure("A", f"lost {number}") for number in range(600)), outcome_with_failure("B", "x")
+    )
     shown, more = summary["failures"], summary["more_failures"]
     assert len(shown) == 20
     assert "B" in [group["type"] for group in shown]

@@ -31,11 +31,11 @@ def config(tmp_path):
     task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
 
-    def made(**values):
+    def new_config(**values):
         given = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out")}
         return RunConfig.parse({**given, "enabled_toolsets": ["terminal"], **values}, source="the test")
 
-    return made
+    return new_config
 
 
 TROUBLES = [

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted_secrets import LEAVES, MARK, nested, planted
+from planted_secrets import LEAVES, MARK, nested_structures, secret_structures
 
 from hermes_core.cli import main
 from hermes_core.contracts.errors import HermesError
@@ -231,10 +231,10 @@ async def test_a_secret_that_an_engine_repeats_is_taken_out_of_the_error_that_st
 
 
 async def test_a_secret_that_an_engine_repeats_is_taken_out_of_the_outcomes(registry, tmp_path, monkeypatch):
-    async def unchecked(self, spec):
+    async def accept_any_spec(self, spec):
         del self, spec
 
-    monkeypatch.setattr(registry.load("backend", "keyed"), "check", unchecked)
+    monkeypatch.setattr(registry.load("backend", "keyed"), "check", accept_any_spec)
     settings = config(tmp_path, backend_options={"token": MARK, "talks": True}, max_attempts=2)
     await Run(settings, registry, stream=io.StringIO()).execute()
     files = {path.name: path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()}
@@ -268,7 +268,8 @@ def test_options_at_the_wrong_place_of_a_command_are_not_quoted(capsys, command,
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    value=st.dictionaries(st.sampled_from("abc"), nested(LEAVES | planted())), place=st.sampled_from(("engine", "body"))
+    value=st.dictionaries(st.sampled_from("abc"), nested_structures(LEAVES | secret_structures())),
+    place=st.sampled_from(("engine", "body")),
 )
 def test_whatever_lies_within_open_settings_is_shown_and_compared_without_its_secrets(registry, tmp_path, value, place):
     fields = (

@@ -146,10 +146,10 @@ async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(run_mod
         never = threading.Event()
         sinks = {"hung": Fed(never.wait), "good": Fed()}
 
-        def limited(name, *arguments, limit):  # the other one has the usual time
+        def feed_with_limit(name, *arguments, limit):  # the other one has the usual time
             return feed(name, *arguments, limit=seconds if name == "hung" else limit)
 
-        monkeypatch.setattr(scheduling, "SinkFeed", limited)
+        monkeypatch.setattr(scheduling, "SinkFeed", feed_with_limit)
         try:
             lines, _, errors = await run_models([Script(says("done"))] * 3, sinks=sinks)
         except UserError as error:

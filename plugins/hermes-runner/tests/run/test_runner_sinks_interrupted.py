@@ -181,12 +181,12 @@ def config(tmp_path):
     task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
 
-    def made(*names, group_size=50):
+    def new_config(*names, group_size=50):
         values = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "group_size": group_size}
         values |= {"enabled_toolsets": ["terminal"], "sinks": list(names), "max_concurrent": 1, "engine": "noting"}
         return RunConfig.parse({**values, "report": False}, source="the test")
 
-    return made
+    return new_config
 
 
 def with_sinks(registry, **given):

@@ -36,11 +36,11 @@ def config(tmp_path):
     task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
 
-    def made(options, **values):
+    def new_config(options, **values):
         given = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "enabled_toolsets": ["terminal"]}
         return RunConfig.parse({**given, "sinks": [{"name": "wandb", "options": options}], **values}, source="the test")
 
-    return made
+    return new_config
 
 
 def offline_runs(folder):
@@ -140,7 +140,7 @@ OUTCOME = {"stop_reason": "final_answer", "reward_status": "ok", "reward": 1.0, 
 
 
 @pytest.fixture
-def stopped(tmp_path, monkeypatch):
+def stuck_sink(tmp_path, monkeypatch):
     """A sink whose process hangs from the second request on."""
     sink, before = sink_of("offline"), children()
     sink.open(begin_folder(tmp_path / "out"))
@@ -150,22 +150,22 @@ def stopped(tmp_path, monkeypatch):
     assert children() == before
 
 
-def test_a_process_that_hangs_is_ended_and_every_later_call_has_the_same_reason_at_once(stopped, monkeypatch):
+def test_a_process_that_hangs_is_ended_and_every_later_call_has_the_same_reason_at_once(stuck_sink, monkeypatch):
     reason = r"^wandb took more than 0\.1 s to log$"
     with pytest.raises(TimeoutError, match=reason):
-        stopped.write(OUTCOME)
-    assert stopped._process._process.wait(60) == -signal.SIGKILL
+        stuck_sink.write(OUTCOME)
+    assert stuck_sink._process._process.wait(60) == -signal.SIGKILL
     monkeypatch.setattr(wandb_sink.WandbProcess, "_exchange", None)  # nothing more is sent
-    for call in (lambda: stopped.write(OUTCOME), lambda: stopped.write_summary(SUMMARY), stopped.close):
+    for call in (lambda: stuck_sink.write(OUTCOME), lambda: stuck_sink.write_summary(SUMMARY), stuck_sink.close):
         with pytest.raises(TimeoutError, match=reason):
             call()
 
 
-def test_a_process_that_does_not_read_a_long_request_is_ended(stopped):
+def test_a_process_that_does_not_read_a_long_request_is_ended(stuck_sink):
     with pytest.raises(TimeoutError, match="to log"):
-        stopped._process.ask("log", {"text": "x" * 1_000_000})
+        stuck_sink._process.ask("log", {"text": "x" * 1_000_000})
     with pytest.raises(TimeoutError, match="to log"):
-        stopped.close()
+        stuck_sink.close()
 
 
 def test_a_run_with_more_than_a_thousand_open_files_is_logged(tmp_path):

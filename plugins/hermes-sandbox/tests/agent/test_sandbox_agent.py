@@ -52,13 +52,13 @@ def test_a_frame_that_is_too_large_is_not_sent():
 HELLO = {"marker": "m", "limits": {}}
 
 
-async def opened(stream, workspace, **fields):
+async def open_slot(stream, workspace, **fields):
     """Greet an agent and open a slot that it serves alone."""
     client = await AgentClient.connect(stream, HELLO, timeout=60)
     return await AgentSlot.open(client, slot_fields(workspace, **fields), exclusive=True)
 
 
-async def connected(argv):
+async def start_and_connect(argv):
     ours, theirs = socket.socketpair()
     process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     theirs.close()
@@ -67,8 +67,8 @@ async def connected(argv):
 
 
 async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path):
-    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await opened(stream, tmp_path)
+    process, stream = await start_and_connect([sys.executable, *PYTHON_FLAGS])
+    client = await open_slot(stream, tmp_path)
     body = b"echo $$ >pid; trap '' INT TERM HUP; (setsid sleep 300 &); sleep 300"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 10, "cwd": None, "env": {}}
     running = asyncio.create_task(client.request({**header, "merge_stderr": True}, body))
@@ -82,8 +82,8 @@ async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path)
 
 
 async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
-    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await opened(stream, tmp_path)
+    process, stream = await start_and_connect([sys.executable, *PYTHON_FLAGS])
+    client = await open_slot(stream, tmp_path)
     body = b"(setsid sleep 300 & echo $!)"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 4000, "cwd": None, "env": {}}
     _, output = await client.request({**header, "merge_stderr": True}, body)
@@ -96,7 +96,9 @@ async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
 
 
 async def test_something_else_that_answers_is_told_from_an_agent(tmp_path):
-    process, stream = await connected(["/bin/sh", "-c", "echo 'Last login: yesterday, on a terminal'; cat >/dev/null"])
+    process, stream = await start_and_connect(
+        ["/bin/sh", "-c", "echo 'Last login: yesterday, on a terminal'; cat >/dev/null"]
+    )
     with pytest.raises(BackendError, match="not a frame"):
         await AgentClient.connect(stream, HELLO, timeout=60)
     await asyncio.to_thread(process.wait, 60)
@@ -109,7 +111,7 @@ async def test_an_agent_of_another_protocol_is_refused(tmp_path):
         "os.read(0, 9999); h = json.dumps({'id': 1, 'ok': {'protocol': 99}}).encode()\n"
         "os.write(1, struct.pack('!II', len(h), 0) + h); os.read(0, 1)"
     )
-    process, stream = await connected([sys.executable, "-c", program])
+    process, stream = await start_and_connect([sys.executable, "-c", program])
     with pytest.raises(BackendError, match=f"protocol {wire.PROTOCOL}, got 99"):
         await AgentClient.connect(stream, HELLO, timeout=60)
     await asyncio.to_thread(process.wait, 60)
@@ -119,8 +121,8 @@ async def test_another_python_than_the_caller_s_compiles_the_agent_itself(tmp_pa
     monkeypatch.setattr(source, "MAGIC_NUMBER", b"none")
     source._message.cache_clear()
     try:
-        process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-        client = await opened(stream, tmp_path)
+        process, stream = await start_and_connect([sys.executable, *PYTHON_FLAGS])
+        client = await open_slot(stream, tmp_path)
         assert (await client.collect({"op": "list", "path": "."}))[1] == []
         await client.aclose()
         await asyncio.to_thread(process.wait, 60)
@@ -129,8 +131,8 @@ async def test_another_python_than_the_caller_s_compiles_the_agent_itself(tmp_pa
 
 
 async def test_damaged_content_is_never_written(tmp_path):
-    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await opened(stream, tmp_path)
+    process, stream = await start_and_connect([sys.executable, *PYTHON_FLAGS])
+    client = await open_slot(stream, tmp_path)
     header = {"op": "write", "path": "f", "mode": None, "sha256": hashlib.sha256(b"sent").hexdigest()}
     with pytest.raises(OSError, match="damaged"):
         await client.request(header, b"arrived")
@@ -142,8 +144,8 @@ async def test_damaged_content_is_never_written(tmp_path):
 async def test_state_that_lay_there_before_the_agent_started_is_not_its_session_s(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "state").write_bytes(b"1\0grep() { echo FORGED; }\n\0/\n\x001\0")
-    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await opened(stream, tmp_path)
+    process, stream = await start_and_connect([sys.executable, *PYTHON_FLAGS])
+    client = await open_slot(stream, tmp_path)
     said = []
     for body in (b"kill -9 $$", b"grep nothing /etc/passwd"):
         header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 99, "cwd": None}

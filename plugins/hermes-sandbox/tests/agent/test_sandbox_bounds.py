@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from crowds import forker, running
-from sandbox_support import backend, free_users, gone, processes_of, slot_fields
+from sandbox_support import backend, free_users, processes_of, slot_fields, wait_until_gone
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -171,7 +171,7 @@ async def test_a_slot_whose_agent_was_killed_leaves_neither_processes_nor_a_grou
         with pytest.raises(SandboxLostError):
             await sandbox.exec("kill -9 $PPID; sleep 60")
         await sandbox.aclose()
-        assert await gone(pid)
+        assert await wait_until_gone(pid)
         assert not group.exists()
 
 
@@ -390,7 +390,7 @@ async def test_a_root_user_who_leaves_the_group_does_not_outlive_a_killed_agent(
         with pytest.raises(SandboxLostError):
             await sandbox.exec("kill -9 $PPID; sleep 60")
         await sandbox.aclose()
-        assert await gone(pid)
+        assert await wait_until_gone(pid)
 
 
 @as_root

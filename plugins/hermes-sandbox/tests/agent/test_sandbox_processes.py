@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sandbox_support import LEVELS, UID, agent_of, gone, processes_of
+from sandbox_support import LEVELS, UID, agent_of, processes_of, wait_until_gone
 from sandbox_support import sandbox as open_one
 from time_limits import runs_out_of_time
 
@@ -248,7 +248,7 @@ async def test_an_agent_is_found_by_its_name_where_its_environment_is_hidden(mon
         assert (belongs_to(agent, sandbox.id), belongs_to(agent, other.id)) == (True, None)
         assert belongs_to(os.getpid(), sandbox.id) is None
         await kill_processes(sandbox.id, Path(root))
-        assert await gone(agent)
+        assert await wait_until_gone(agent)
         assert (await other.exec("echo fine")).output == "fine\n"
 
 
@@ -319,7 +319,7 @@ async def test_an_agent_that_was_killed_leaves_nothing_behind(level):
             await sandbox.exec("sleep 300")
         await sandbox.aclose()
         assert processes_of(sandbox.id) == []
-        assert [pid for pid in pids if not await gone(pid)] == []
+        assert [pid for pid in pids if not await wait_until_gone(pid)] == []
         if level == "bwrap":
             assert await eventually(lambda: not processes_here(token))
         # Without isolation only a control group finds it, and not every machine has those.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sandbox_support import UID, processes_of, slot_fields
-from slot_agents import agent, opened, out, run
+from slot_agents import agent, open_slot, out, run
 from time_limits import may_have_been_idle
 
 from hermes_core.contracts.errors import SandboxLostError
@@ -33,7 +33,7 @@ def place():
 async def test_slots_have_workspaces_and_sessions_of_their_own(place):
     """hermes-agent's defect: all rollouts shared one sandbox."""
     async with agent() as client:
-        one, other = await opened(client, place), await opened(client, place)
+        one, other = await open_slot(client, place), await open_slot(client, place)
         await asyncio.gather(run(one, "export X=one; touch mine"), run(other, "export Y=other; cd /usr"))
         assert await out(one, "echo $X ${Y-none} $PWD; ls") == f"one none {one.fields['workspace']}\nmine\n"
         assert await out(other, "echo ${X-none} $Y $PWD") == "none other /usr\n"
@@ -41,7 +41,7 @@ async def test_slots_have_workspaces_and_sessions_of_their_own(place):
 
 async def test_slots_do_not_wait_for_each_other(place):
     async with agent() as client:
-        one, other = await opened(client, place), await opened(client, place)
+        one, other = await open_slot(client, place), await open_slot(client, place)
         waiting = asyncio.create_task(run(one, "until [[ -e go ]]; do sleep 0.01; done; echo went"))
         assert await out(other, "echo first") == "first\n"
         await one.upload({"op": "write", "path": "go", "mode": None}, b"")
@@ -51,7 +51,7 @@ async def test_slots_do_not_wait_for_each_other(place):
 async def test_the_order_of_merged_writes_is_exact_in_many_slots_at_once(place):
     script = "for i in {1..2000}; do echo o$i; echo e$i >&2; done"
     async with agent() as client:
-        slots = [await opened(client, place) for _ in range(6)]
+        slots = [await open_slot(client, place) for _ in range(6)]
         header = {"op": "exec", "command": len(script), "stdin": False, "timeout": 60, "limit": 1 << 16}
         header = {**header, "cwd": None, "env": {}, "merge_stderr": True}
         answers = await asyncio.gather(*(slot.request(header, script.encode()) for slot in slots))
@@ -61,7 +61,7 @@ async def test_the_order_of_merged_writes_is_exact_in_many_slots_at_once(place):
 
 async def test_closing_a_slot_ends_its_processes_deletes_its_workspace_and_touches_no_other(place):
     async with agent() as client:
-        one, other = await opened(client, place), await opened(client, place)
+        one, other = await open_slot(client, place), await open_slot(client, place)
         for slot in (one, other):
             await run(slot, "(setsid sleep 300 >/dev/null 2>&1 &); mkdir -p a/b; chmod 500 a; echo $$ >pid")
         running = asyncio.create_task(run(one, "sleep 300"))
@@ -86,7 +86,7 @@ async def test_a_workspace_that_lay_there_before_is_not_taken_over(place):
 
 async def test_resetting_a_slot_ends_its_processes_and_keeps_its_files(place):
     async with agent() as client:
-        slot, other = await opened(client, place), await opened(client, place)
+        slot, other = await open_slot(client, place), await open_slot(client, place)
         await run(other, "export X=2")
         await run(slot, "export X=1; touch kept; sleep 300 & disown")
         await slot.reset()
@@ -98,7 +98,7 @@ async def test_resetting_a_slot_ends_its_processes_and_keeps_its_files(place):
 @pytest.mark.parametrize("kinds", [("robust", "robust"), ("live", "live"), ("live", "robust"), ("robust", "live")])
 async def test_a_forked_session_goes_on_from_the_same_state(place, kinds):
     async with agent() as client:
-        parent, child = [await opened(client, place, session=kind) for kind in kinds]
+        parent, child = [await open_slot(client, place, session=kind) for kind in kinds]
         await run(parent, "cd /usr; export A=1; f() { echo f$A; }")
         await child.request({"op": "fork", "from": parent.number})
         await run(child, "A=2; cd /")
@@ -108,7 +108,7 @@ async def test_a_forked_session_goes_on_from_the_same_state(place, kinds):
 
 async def test_a_command_asked_for_twice_runs_once(place):
     async with agent() as client:
-        slot = await opened(client, place)
+        slot = await open_slot(client, place)
         script = "sleep 0.1; echo x >>runs; wc -l <runs"
         both = await asyncio.gather(*(run(slot, script, execution="e1") for _ in range(3)))
         later = await run(slot, script, execution="e1")
@@ -118,7 +118,7 @@ async def test_a_command_asked_for_twice_runs_once(place):
 
 async def test_withdrawing_one_of_two_equal_questions_stops_nothing(place):
     async with agent() as client:
-        slot = await opened(client, place)
+        slot = await open_slot(client, place)
         script = "until [[ -e go ]]; do sleep 0.01; done; echo done"
         first = asyncio.create_task(run(slot, script, execution="e"))
         second = asyncio.create_task(run(slot, script, execution="e"))
@@ -133,12 +133,12 @@ async def test_withdrawing_one_of_two_equal_questions_stops_nothing(place):
 async def test_an_idle_slot_ends_and_says_why(place):
     """Nothing is left running for a caller that forgot it."""
     async with agent() as client:
-        other = await opened(client, place)
+        other = await open_slot(client, place)
 
         async def attempt(lifetime):
             begun = place / f"begun-{lifetime:g}"
             with may_have_been_idle(lifetime, begun):
-                idle = await opened(client, place, lifetime=lifetime)
+                idle = await open_slot(client, place, lifetime=lifetime)
                 await run(idle, f"touch {begun}; sleep {lifetime + 0.3}; sleep 300 & disown")
             # One that does not end by itself ends with the agent.
             assert await eventually(lambda: idle.lost is not None, seconds=lifetime + 30)
@@ -157,7 +157,7 @@ async def test_a_slot_that_was_never_opened_is_lost(place):
 
 async def test_an_agent_starts_again_on_the_same_stream(place):
     async with agent() as client:
-        slot = await opened(client, place, own_directory=False)
+        slot = await open_slot(client, place, own_directory=False)
         await run(slot, "touch kept; setsid sleep 300 & disown")
         stream = await client.restart()
         assert processes_of(f"slots{os.getpid()}.{slot.number}.") == []
@@ -182,7 +182,7 @@ async def test_a_thousand_slots_cost_the_caller_little_memory(place):
         async def open_many():
             slots = []
             for _ in range(10):
-                slots += [await opened(client, place) for _ in range(100)]
+                slots += [await open_slot(client, place) for _ in range(100)]
                 # How long Python leaves rings of garbage depends on all that earlier tests have left in the process.
                 gc.collect()
             answers = await asyncio.gather(*(out(slot, "echo $PWD") for slot in slots[::20]))
@@ -196,8 +196,8 @@ async def test_a_thousand_slots_cost_the_caller_little_memory(place):
 @needs_root
 async def test_slots_with_users_of_their_own_reach_neither_each_other_nor_the_agent(place):
     async with agent() as client:
-        one = await opened(client, place, uid=UID + 1, gid=UID + 1)
-        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
+        one = await open_slot(client, place, uid=UID + 1, gid=UID + 1)
+        other = await open_slot(client, place, uid=UID + 2, gid=UID + 2)
         await run(other, "echo secret >file; export TOKEN=hidden; sleep 300 & disown; echo $! >pid")
         pid = (await out(other, "cat pid")).strip()
         assert await out(one, "id -u; id -g; id -G; umask") == f"{UID + 1}\n{UID + 1}\n{UID + 1}\n0022\n"
@@ -224,7 +224,7 @@ async def test_slots_with_users_of_their_own_reach_neither_each_other_nor_the_ag
 @needs_root
 async def test_file_calls_of_a_slot_go_no_further_than_its_user(place):
     async with agent() as client:
-        slot = await opened(client, place, uid=UID + 1, gid=UID + 1)
+        slot = await open_slot(client, place, uid=UID + 1, gid=UID + 1)
         (place / "roots").write_text("hidden")
         (place / "roots").chmod(0o600)
         await run(slot, f"ln -s {place}/roots link; ln -s {place} folder; mkdir sub")
@@ -253,8 +253,8 @@ async def counts_one(slot):
 @needs_root
 async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(place):
     async with agent() as client:
-        slot = await opened(client, place, uid=UID + 1, gid=UID + 1, processes=200)
-        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
+        slot = await open_slot(client, place, uid=UID + 1, gid=UID + 1, processes=200)
+        other = await open_slot(client, place, uid=UID + 2, gid=UID + 2)
         await run(other, "sleep 300 & disown")
         await run(slot, "for i in {1..25}; do (env -i setsid nohup sleep 300 >/dev/null 2>&1 &); done")
         # It forks while it is killed, for half a second: 1,023 processes at most, and no more than 200 at a time.
@@ -269,8 +269,8 @@ async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(p
 async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
     escape = "(env -i setsid bash -c 'trap \"\" INT TERM; touch escaped; exec sleep 300' >/dev/null 2>&1 &)"
     async with agent() as client:
-        one = await opened(client, place, uid=UID + 1, gid=UID + 1)
-        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
+        one = await open_slot(client, place, uid=UID + 1, gid=UID + 1)
+        other = await open_slot(client, place, uid=UID + 2, gid=UID + 2)
         await run(other, escape)
         await sleeps(other)
 
@@ -287,10 +287,10 @@ async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
 @needs_root
 async def test_a_live_slot_has_a_user_of_its_own_and_ends_with_all_its_jobs(place):
     async with agent() as client:
-        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
+        other = await open_slot(client, place, uid=UID + 2, gid=UID + 2)
 
         async def attempt(limit):
-            slot = await opened(client, place, session="live", uid=UID + 1, gid=UID + 1)
+            slot = await open_slot(client, place, session="live", uid=UID + 1, gid=UID + 1)
             try:
                 await run(slot, "sleep 300 & export X=1")
                 answer = await run(slot, "id -u; touch begun; sleep 300", timeout=limit)
@@ -308,7 +308,7 @@ async def test_a_live_slot_has_a_user_of_its_own_and_ends_with_all_its_jobs(plac
 @pytest.mark.parametrize("session", ["robust", "live"])
 async def test_what_passes_on_the_output_of_another_user_is_waited_for(place, session):
     async with agent() as client:
-        slot = await opened(client, place, session=session, uid=UID + 1, gid=UID + 1)
+        slot = await open_slot(client, place, session=session, uid=UID + 1, gid=UID + 1)
         # Thrice as long as what is waited for in any case, but less of the processor than what filters may use.
         busy = "end=$((${EPOCHREALTIME/./} + 60000)); while ((${EPOCHREALTIME/./} < end)); do :; done"
         assert await out(slot, f"echo through > >({busy}; cat)") == "through\n"
@@ -318,4 +318,4 @@ async def test_what_passes_on_the_output_of_another_user_is_waited_for(place, se
 async def test_a_slot_cannot_be_given_to_root(place):
     async with agent() as client:
         with pytest.raises(PermissionError):
-            await opened(client, place, uid=0, gid=0)
+            await open_slot(client, place, uid=0, gid=0)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is none o
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
+def unpacked_python(tmp_path_factory):
     """The folder that it has been unpacked to."""
     folder = tmp_path_factory.mktemp("portable")
     with tarfile.open(fileobj=io.BytesIO(portable_python().pack("here"))) as archive:
@@ -37,26 +37,26 @@ def _run(unpacked, *arguments, given=b""):
     return subprocess.run(command, input=given, capture_output=True, env={}, cwd="/", timeout=60, check=False)
 
 
-def test_all_that_it_loads_is_its_own(unpacked):
+def test_all_that_it_loads_is_its_own(unpacked_python):
     names = ", ".join(portable_python().imports)
-    done = _run(unpacked, "-c", f"import {names}\n{LOADED}")
+    done = _run(unpacked_python, "-c", f"import {names}\n{LOADED}")
     program, *paths = done.stdout.decode().splitlines()
-    assert (done.returncode, program) == (0, str(unpacked / PortablePython.program)), done.stderr
-    assert [path for path in paths if not path.startswith(f"{unpacked}/")] == []
+    assert (done.returncode, program) == (0, str(unpacked_python / PortablePython.program)), done.stderr
+    assert [path for path in paths if not path.startswith(f"{unpacked_python}/")] == []
 
 
-def test_what_it_starts_is_told_nothing_of_its_libraries(unpacked):
+def test_what_it_starts_is_told_nothing_of_its_libraries(unpacked_python):
     program = "import os; os.execv('/bin/sh', ['sh', '-c', 'echo $LD_LIBRARY_PATH $LD_PRELOAD $PYTHONHOME'])"
-    assert _run(unpacked, "-c", program).stdout.strip() == b""
+    assert _run(unpacked_python, "-c", program).stdout.strip() == b""
 
 
-def test_it_becomes_a_fresh_one_of_itself(unpacked):
+def test_it_becomes_a_fresh_one_of_itself(unpacked_python):
     again = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import sys; print(sys.executable)'])"
-    assert _run(unpacked, "-c", again).stdout.decode().strip() == str(unpacked / PortablePython.program)
+    assert _run(unpacked_python, "-c", again).stdout.decode().strip() == str(unpacked_python / PortablePython.program)
 
 
-def test_the_agent_begins_on_it(unpacked):
-    done = _run(unpacked, *PYTHON_FLAGS[3:], given=agent_message())
+def test_the_agent_begins_on_it(unpacked_python):
+    done = _run(unpacked_python, *PYTHON_FLAGS[3:], given=agent_message())
     assert (done.returncode, done.stderr) == (0, b"")
 
 

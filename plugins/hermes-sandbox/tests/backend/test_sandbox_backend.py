@@ -60,19 +60,19 @@ class FolderBackend(AgentBackend):
 
 
 @pytest.fixture
-def made(tmp_path):
+def folder_backend(tmp_path):
     return FolderBackend(tmp_path)
 
 
-def left(made):
+def leftovers(made):
     return [path for path in made.root.rglob("*") if path.name != "leases"]
 
 
-async def test_everything_else_is_inherited(made):
-    satisfies: TerminalBackend = made
+async def test_everything_else_is_inherited(folder_backend):
+    satisfies: TerminalBackend = folder_backend
     assert isinstance(satisfies, TerminalBackend)
-    await made.check(SandboxSpec())
-    async with await made.open(SandboxSpec(env={"A": "1"}, cwd="sub")) as sandbox:
+    await folder_backend.check(SandboxSpec())
+    async with await folder_backend.open(SandboxSpec(env={"A": "1"}, cwd="sub")) as sandbox:
         await sandbox.write_file("f", b"x")
         assert (await sandbox.exec("echo $A $HOME; cat ../f; cd /; sleep 9 &")).output == f"1 {sandbox.workspace}\nx"
         await sandbox.renew()
@@ -85,49 +85,49 @@ async def test_everything_else_is_inherited(made):
             "colour": "green",
             "limits": sandbox.provenance["limits"],
         }
-        assert [path.name for path in made.lease_dir.iterdir()] == [f"{sandbox.id}.json"]
-    assert made.log == ["create", "start", "stop", "start", "stop", "destroy"]
-    assert left(made) == []
+        assert [path.name for path in folder_backend.lease_dir.iterdir()] == [f"{sandbox.id}.json"]
+    assert folder_backend.log == ["create", "start", "stop", "start", "stop", "destroy"]
+    assert leftovers(folder_backend) == []
 
 
 @pytest.mark.parametrize(
     "fields", [{"network": "none"}, {"isolation": "bwrap"}, {"image": "x"}, {"file_size_mb": 1}, {"memory_mb": 1}]
 )
-async def test_what_is_not_declared_is_refused(made, fields):
+async def test_what_is_not_declared_is_refused(folder_backend, fields):
     with pytest.raises(SandboxRefusedError, match="backend 'folder' cannot enforce"):
-        await made.open(SandboxSpec(**fields))
-    assert made.log == []
+        await folder_backend.open(SandboxSpec(**fields))
+    assert folder_backend.log == []
 
 
-async def test_a_place_that_was_being_made_when_the_caller_left_is_destroyed(made):
-    made.slow.clear()
-    opening = asyncio.create_task(made.open(SandboxSpec()))
-    while not made.log:
+async def test_a_place_that_was_being_made_when_the_caller_left_is_destroyed(folder_backend):
+    folder_backend.slow.clear()
+    opening = asyncio.create_task(folder_backend.open(SandboxSpec()))
+    while not folder_backend.log:
         await asyncio.sleep(0.005)
     opening.cancel()
     await asyncio.sleep(0.01)
     opening.cancel()
-    made.slow.set()
+    folder_backend.slow.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert made.log == ["create", "stop", "destroy"]
-    assert left(made) == []
+    assert folder_backend.log == ["create", "stop", "destroy"]
+    assert leftovers(folder_backend) == []
 
 
-async def test_a_backend_that_fails_to_make_a_place_leaves_no_lease(made):
-    made.root = made.root / "missing"
+async def test_a_backend_that_fails_to_make_a_place_leaves_no_lease(folder_backend):
+    folder_backend.root = folder_backend.root / "missing"
     with pytest.raises(FileNotFoundError):
-        await made.open(SandboxSpec())
-    assert list(made.lease_dir.iterdir()) == []
+        await folder_backend.open(SandboxSpec())
+    assert list(folder_backend.lease_dir.iterdir()) == []
 
 
-async def test_closing_the_backend_closes_what_is_open(made):
-    await made.open(SandboxSpec())
-    await made.open(SandboxSpec())
-    await made.aclose()
-    assert left(made) == []
+async def test_closing_the_backend_closes_what_is_open(folder_backend):
+    await folder_backend.open(SandboxSpec())
+    await folder_backend.open(SandboxSpec())
+    await folder_backend.aclose()
+    assert leftovers(folder_backend) == []
 
 
-async def test_without_reclaim_a_lease_says_what_to_remove_by_hand(made):
+async def test_without_reclaim_a_lease_says_what_to_remove_by_hand(folder_backend):
     with pytest.raises(BackendError, match="by hand"):
-        await made.reclaim({"sandbox_id": "s"})
+        await folder_backend.reclaim({"sandbox_id": "s"})

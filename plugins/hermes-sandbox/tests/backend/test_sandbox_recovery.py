@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from sandbox_support import agent_of, gone
+from sandbox_support import agent_of, wait_until_gone
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
@@ -25,7 +25,7 @@ async def lose(box, *calls):
     waiting = [asyncio.ensure_future(call) for call in calls]
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGKILL)
-    await gone(pid)
+    await wait_until_gone(pid)
     errors = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(error) for error in errors] == [SandboxLostError] * len(calls)
     return errors

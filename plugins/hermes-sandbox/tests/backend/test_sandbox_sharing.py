@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from sandbox_support import UID, gone, processes_of
+from sandbox_support import UID, processes_of, wait_until_gone
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -120,7 +120,7 @@ async def test_a_place_that_is_lost_fails_its_own_sandboxes_only(pool):
     for box in (one, two, three, four):
         await box.aclose()
     os.kill(pid, signal.SIGKILL)  # without a PID namespace, what a killed agent has lost lives on
-    assert await gone(pid)
+    assert await wait_until_gone(pid)
     for path in pool.root.glob("*-*"):
         await asyncio.to_thread(shutil.rmtree, path)
 

@@ -55,7 +55,7 @@ def write(book, backend, sandbox_id="s1", **changes):
     book.write(dataclasses.replace(made, **{"owner_start": 1, **changes}))
 
 
-def built(notes):
+def built_backends(notes):
     """Return the backends that were created, each with its key."""
     return {name: key for name, what, key in notes.NOTES if what == "built"}
 
@@ -160,13 +160,13 @@ def test_options_for_no_backend_by_name_are_those_of_local(book, command, notes,
     write(book, "first")
     status, out, complaint = command("gc", "--all", options={"root_dir": str(tmp_path)})
     assert (status, out, complaint) == (0, "removed s1\n", "")
-    assert built(notes) == {"first": None, "second": None, "made": None}
+    assert built_backends(notes) == {"first": None, "second": None, "made": None}
 
 
 def test_options_that_local_does_not_have_reach_no_other_and_are_told(book, command, notes):
     write(book, "first", withheld=("key",), handle={"place": "locked"})
     status, _, complaint = command("gc", options={"key": KEY})
-    assert (status, built(notes), KEY in complaint) == (1, {"first": None}, False)
+    assert (status, built_backends(notes), KEY in complaint) == (1, {"first": None}, False)
     assert "backend 'local' cannot be asked: backend:local has no option 'key'" in complaint
     assert "this one was made with key: --backend first --backend-options JSON" in complaint
 
@@ -183,7 +183,7 @@ def test_options_to_kill_with_are_refused_where_several_backends_could_have_them
 def test_options_to_kill_with_are_those_of_the_one_backend(book, command, notes):
     write(book, "first", "s1")
     assert command("kill", "s1", options={"key": KEY})[:2] == (0, "removed s1\n")
-    assert built(notes) == {"first": KEY}
+    assert built_backends(notes) == {"first": KEY}
 
 
 def test_gc_for_one_backend_removes_and_asks_for_no_other(book, command, notes):
@@ -219,7 +219,7 @@ def test_a_named_backend_that_is_not_asked_is_told(book, command, notes, words, 
     status, _, complaint = command(*words, options={"key": KEY})
     assert status == 0
     assert f"backend {words[-1]!r} is not asked: {why}" in complaint
-    assert KEY not in built(notes).values()
+    assert KEY not in built_backends(notes).values()
 
 
 def test_options_that_nobody_gets_are_told(book, command):
@@ -239,7 +239,7 @@ def test_all_asks_nothing_of_backends_that_keep_no_leases(command, notes, action
     status, _, complaint = command(action, "--all")
     assert (status, complaint) == (0, "")
     assert [note for note in notes.NOTES if note[1] in {"swept", "asked"}] == [(name, what, None) for name in ASKING]
-    assert "plain" not in built(notes)
+    assert "plain" not in built_backends(notes)
 
 
 def test_what_had_to_be_built_to_see_that_it_keeps_no_leases_is_closed(command, notes):

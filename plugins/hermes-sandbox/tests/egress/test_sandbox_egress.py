@@ -386,7 +386,7 @@ class SharedBackend(AgentBackend):
 
 
 @pytest.fixture
-async def shared(tmp_path):
+async def shared_agent(tmp_path):
     environment = {"PATH": os.environ["PATH"], "HERMES_SANDBOX": "shared.0"}
     process = await AgentProcess.start([sys.executable, *PYTHON_FLAGS], environment=environment)
     client = await AgentClient.connect(process.stream, {"marker": "shared", "limits": {}}, timeout=60)
@@ -395,14 +395,14 @@ async def shared(tmp_path):
     assert await process.end(60)
 
 
-async def test_slots_of_one_agent_have_ports_and_passwords_of_their_own(shared):
+async def test_slots_of_one_agent_have_ports_and_passwords_of_their_own(shared_agent):
     """hermes-agent's defect: one token, or none, for all slots of a server."""
     async with origin() as server:
         target = f"127.0.0.1:{server.port}"
         fetch = f"no_proxy= NO_PROXY= {FETCH} http://{target}/"
         async with (
-            await shared.open(SandboxSpec(network="allowlist", allow_hosts=(f"{target}@private",))) as mine,
-            await shared.open(SandboxSpec(network="allowlist")) as other,
+            await shared_agent.open(SandboxSpec(network="allowlist", allow_hosts=(f"{target}@private",))) as mine,
+            await shared_agent.open(SandboxSpec(network="allowlist")) as other,
         ):
             assert (await mine.exec(fetch)).output == "reached"
             assert (await other.exec(fetch)).output.startswith("403 ")
@@ -414,7 +414,7 @@ async def test_slots_of_one_agent_have_ports_and_passwords_of_their_own(shared):
             await mine.renew()
             assert (await mine.exec(fetch)).output == "reached"
             assert server.connections == 2
-        assert shared.client.lost is None
+        assert shared_agent.client.lost is None
 
 
 async def test_a_rollout_s_record_has_every_decision(registry):

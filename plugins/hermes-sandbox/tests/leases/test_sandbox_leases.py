@@ -16,7 +16,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from sandbox_support import agent_of, backend, gone, processes_of
+from sandbox_support import agent_of, backend, processes_of, wait_until_gone
 
 from hermes_core.cli import main
 from hermes_core.contracts.errors import BackendError
@@ -141,7 +141,7 @@ def test_a_killed_owner_leaves_no_process_and_gc_removes_the_rest(killed_owner, 
 
 
 async def all_gone(pids):
-    return all([await gone(pid) for pid in pids])
+    return all([await wait_until_gone(pid) for pid in pids])
 
 
 def test_gc_kills_what_outlived_owner_and_agent(killed_owner, capsys):

@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from sandbox_support import LEVELS, gone, processes_of, require
+from sandbox_support import LEVELS, processes_of, require, wait_until_gone
 
 from hermes_core.cli import main
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups
@@ -123,7 +123,7 @@ def pids_place():
     return place.directory
 
 
-def killed_at(phase, level, root):
+def kill_at(phase, level, root):
     done = subprocess.run(
         [sys.executable, "-c", OWNER, str(root), level, phase], capture_output=True, text=True, check=False, timeout=60
     )
@@ -142,7 +142,7 @@ def collect(root, capsys, *more):
 def test_nothing_is_left_of_a_caller_that_was_killed(phase, level, root, pids_place, capsys):
     """hermes-agent's defect: what a killed trainer had started piled up."""
     require(level)
-    killed_at(phase, level, root)
+    kill_at(phase, level, root)
     ids = [path.stem for path in (root / "leases").glob("*.json")]
     assert len(ids) == (0 if phase == "before the lease" else 1)
     status, answer = collect(root, capsys)
@@ -157,7 +157,7 @@ def test_nothing_is_left_of_a_caller_that_was_killed(phase, level, root, pids_pl
 @pytest.mark.parametrize("phase", PHASES)
 def test_nothing_is_left_of_a_caller_whose_sandboxes_shared_an_agent(phase, root, pids_place, capsys):
     """The agent has a lease of its own beside those of its slots."""
-    killed_at(phase, "slots", root)
+    kill_at(phase, "slots", root)
     ids = {path.stem for path in (root / "leases").glob("*.json")}
     status, answer = collect(root, capsys)
     assert (status, answer["failed"], answer["problems"], set(answer["removed"])) == (0, {}, [], ids)
@@ -170,7 +170,7 @@ def test_nothing_is_left_of_a_caller_whose_sandboxes_shared_an_agent(phase, root
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_has_lost_its_lease_is_found_by_its_own_mark(level, root, pids_place, capsys):
     require(level)
-    killed_at("in a command", level, root)
+    kill_at("in a command", level, root)
     [lease] = (root / "leases").glob("*.json")
     sandbox_id = lease.stem
     lease.unlink()
@@ -187,7 +187,7 @@ def test_what_has_lost_its_lease_is_found_by_its_own_mark(level, root, pids_plac
 
 def test_several_collectors_at_once_remove_each_sandbox_once(root):
     for _ in range(3):
-        killed_at("in a command", "none", root)
+        kill_at("in a command", "none", root)
     ids = sorted(path.stem for path in (root / "leases").glob("*.json"))
     options = json.dumps({"root_dir": str(root)})
     argv = [sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc", "--json", "--lease-dir", str(root / "leases")]
@@ -214,7 +214,7 @@ def test_a_lease_that_was_never_finished_goes_when_its_writer_is_dead(root, caps
 async def test_processes_of_the_killed_end_without_a_collector(root, capsys):
     """The agent notices that its caller has gone; gc is for what cannot notice."""
     require("none")
-    await asyncio.to_thread(killed_at, "in a command", "none", root)
+    await asyncio.to_thread(kill_at, "in a command", "none", root)
     [lease] = (root / "leases").glob("*.json")
-    assert [pid for pid in processes_of(lease.stem) if not await gone(pid)] == []
+    assert [pid for pid in processes_of(lease.stem) if not await wait_until_gone(pid)] == []
     await asyncio.to_thread(collect, root, capsys)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from crowds import forker
-from sandbox_support import LEVELS, agent_of, backend, gone
+from sandbox_support import LEVELS, agent_of, backend, wait_until_gone
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
@@ -47,7 +47,7 @@ def level(request, groups):
     return request.param
 
 
-def left(groups, sandbox_id):
+def leftover_groups(groups, sandbox_id):
     return [path for path in groups.paths(sandbox_id, ALL) if path.exists()]
 
 
@@ -102,7 +102,7 @@ async def test_everything_of_a_sandbox_is_in_its_group(level, groups):
         await sandbox.renew()
         await sandbox.exec("sleep 300 &")
         assert not inside[0] & set(groups.paths(sandbox.id, ALL)[0].joinpath("cgroup.procs").read_text().split())
-    assert left(groups, sandbox.id) == []
+    assert leftover_groups(groups, sandbox.id) == []
 
 
 async def test_what_a_killed_agent_had_started_ends_with_its_control_group(groups):
@@ -115,8 +115,8 @@ async def test_what_a_killed_agent_had_started_ends_with_its_control_group(group
         # Another may have left the group, as root can: nobody is to judge beside that.
         with pytest.raises(SandboxLostError, match="not everything it started can be found"):
             await sandbox.renew()
-        assert await gone(pid)
-    assert left(groups, sandbox.id) == []
+        assert await wait_until_gone(pid)
+    assert leftover_groups(groups, sandbox.id) == []
 
 
 async def test_reclaiming_ends_a_group_with_all_that_is_in_it(groups):
@@ -126,8 +126,8 @@ async def test_reclaiming_ends_a_group_with_all_that_is_in_it(groups):
         pid = int(await sandbox.read_file("pid"))
         handle = made.handle(SandboxSpec(pids=40), sandbox.id)
         await made.reclaim(handle)
-        assert await gone(pid)
-        assert left(groups, sandbox.id) == []
+        assert await wait_until_gone(pid)
+        assert leftover_groups(groups, sandbox.id) == []
         await made.reclaim(handle)
 
 

@@ -62,7 +62,7 @@ async def test_an_agent_that_falls_silent_is_named_by_where_it_is() -> None:
     await client.aclose()
 
 
-async def _answered(*answers: object) -> None:
+async def _ask_and_answer(*answers: object) -> None:
     """Ask for a listing, and have the agent answer; `None` stands for the number of the question."""
     stream = _stream()
     client = AgentClient(stream)
@@ -85,7 +85,7 @@ async def _answered(*answers: object) -> None:
 )
 async def test_an_agent_that_talks_nonsense_is_given_up(answer: object) -> None:
     with pytest.raises(SandboxLostError, match="stream is broken"):
-        await _answered(answer)
+        await _ask_and_answer(answer)
 
 
 ENTRY = {"path": "a", "kind": "file", "size": 1, "mode": 420, "mtime": 1.5}
@@ -106,16 +106,16 @@ ENTRY = {"path": "a", "kind": "file", "size": 1, "mode": 420, "mtime": 1.5}
 async def test_a_part_of_a_listing_that_is_no_list_of_entries_ends_the_sandbox(part: object) -> None:
     """Lists in lists have fifty times the size in memory that they have on the wire."""
     with pytest.raises(SandboxLostError, match="expected a list of entries as part of an answer"):
-        await _answered({"id": None, "part": part}, {"id": None, "ok": {}})
+        await _ask_and_answer({"id": None, "part": part}, {"id": None, "ok": {}})
 
 
 async def test_the_parts_of_an_honest_listing_are_taken() -> None:
-    await _answered({"id": None, "part": [ENTRY] * 1000}, {"id": None, "part": []}, {"id": None, "ok": {}})
+    await _ask_and_answer({"id": None, "part": [ENTRY] * 1000}, {"id": None, "part": []}, {"id": None, "ok": {}})
 
 
 async def test_a_listing_without_end_is_refused_and_no_more_of_it_is_kept() -> None:
     entry = {**ENTRY, "path": "a" * 4000}
     # 24 MB; and there is no end of it.
     with pytest.raises(OSError, match="more entries than can be listed at once") as caught:
-        await _answered(*[{"id": None, "part": [entry] * 200}] * 30)
+        await _ask_and_answer(*[{"id": None, "part": [entry] * 200}] * 30)
     assert caught.value.errno == errno.EFBIG

@@ -103,7 +103,7 @@ class Brake:
         self._free = free
         original = getattr(end, step)
 
-        def braked(*arguments: Any) -> Any:
+        def brake(*arguments: Any) -> Any:
             if self._free == 0:
                 self.holds.set()
                 self._released.wait(60)
@@ -111,7 +111,7 @@ class Brake:
                 self._free -= 1
             return original(*arguments)
 
-        monkeypatch.setattr(end, step, braked)
+        monkeypatch.setattr(end, step, brake)
 
     def release(self) -> None:
         """Let it go on to its end."""
@@ -192,7 +192,7 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def connected(peer: Peer):
+async def connect_peer(peer: Peer):
     """Connect a client to a peer."""
     ours, theirs = socket.socketpair()
     serving = asyncio.ensure_future(peer.serve(*await asyncio.open_connection(sock=theirs)))

@@ -64,13 +64,13 @@ class DyingCaller:
     def wrap(self, step: str, work: Any) -> Any:
         """Return a method that comes to the moments before and after the step."""
 
-        async def wrapped(*arguments: Any, **named: Any) -> Any:
+        async def run_between(*arguments: Any, **named: Any) -> Any:
             self.come_to(f"before {step}")
             result = await work(*arguments, **named)
             self.come_to(f"after {step}")
             return result
 
-        return wrapped
+        return run_between
 
     async def run(self) -> None:
         """Use a sandbox from its opening to its end."""

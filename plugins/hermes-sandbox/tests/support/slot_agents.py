@@ -34,7 +34,7 @@ async def agent():
         assert processes_of(f"slots{os.getpid()}") == []
 
 
-async def opened(client, place, **fields):
+async def open_slot(client, place, **fields):
     given = {"state_dir": None, "own_directory": True, **fields}
     workspace = place / f"slot{time.monotonic_ns()}"
     return await AgentSlot.open(client, slot_fields(workspace, **given), exclusive=False)

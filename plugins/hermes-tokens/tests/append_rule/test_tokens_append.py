@@ -344,11 +344,11 @@ def test_a_long_history_is_taken_apart_without_rendering_it_message_by_message(n
     rule = AppendRule(trl_tokenizer(name))
     rendered, render = [], ChatTemplate.render
 
-    def counted(*arguments, **options):
+    def count_render(*arguments, **options):
         rendered.append(1)
         return render(*arguments, **options)
 
-    monkeypatch.setattr(ChatTemplate, "render", counted)
+    monkeypatch.setattr(ChatTemplate, "render", count_render)
     messages = [USER, *history(20)]
     opening = rule.opening(messages)
     assert len(rendered) <= 10

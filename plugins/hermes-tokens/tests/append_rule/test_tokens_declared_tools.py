@@ -34,7 +34,7 @@ def family_rule(name):
     return AppendRule(family_tokenizer(name), tools=TOOLS, parser=declaring_parser(FAMILIES[name]))
 
 
-def declared(name, messages):
+def with_declaration(name, messages):
     """The conversation as its caller would write it for the template, with the declaration by hand."""
     text = declaring_parser(FAMILIES[name]).declare(TOOLS)
     if messages[0]["role"] != "system":
@@ -53,7 +53,7 @@ def own_ids(name, messages):
 @pytest.mark.parametrize("messages", CONVERSATIONS, ids=["user", "system"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_first_prompt_is_what_the_template_writes_for_the_declaration(name, messages):
-    assert family_rule(name).opening(messages).ids == own_ids(name, declared(name, messages))
+    assert family_rule(name).opening(messages).ids == own_ids(name, with_declaration(name, messages))
 
 
 @pytest.mark.parametrize("messages", CONVERSATIONS, ids=["user", "system"])
@@ -66,7 +66,7 @@ def test_what_is_appended_is_what_the_template_writes_after_the_turn(name, messa
     said = {"role": "assistant", "content": "Well."}
     for closing, new in ((ClosedTurn(last_id=stop, calls=(call,)), result), (ClosedTurn(last_id=stop), USER)):
         appended = rule.delta(closing, [new])
-        own = own_ids(name, [*declared(name, messages), said, new])
+        own = own_ids(name, [*with_declaration(name, messages), said, new])
         assert appended.kept == 1
         assert own[len(own) - len(appended.ids) :] == appended.ids
 

@@ -15,7 +15,7 @@ TOOLS = ({"type": "function", "function": {"name": "look", "description": "Looks
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 
 
-def proved(template, **options):
+def prove_for(template, **options):
     kwargs = options.pop("template_kwargs", {})
     tools = options.pop("tools", ())
     return prove_template(AppendRule(tokenizer_for(template, **options), tools=tools, template_kwargs=kwargs))
@@ -28,7 +28,7 @@ def case(proof, name):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [{}, {"rstrip": True}, {"lstrip": True}])
 def test_a_sound_template_is_exact_with_every_kind_of_tokenizer(kind, flags):
-    proof = proved(TEMPLATE, kind=kind, tools=TOOLS, **flags)
+    proof = prove_for(TEMPLATE, kind=kind, tools=TOOLS, **flags)
     assert {case.name: case.result for case in proof.cases if case.result != "ok"} == {}
     assert proof.is_exact
     proof.require()
@@ -37,7 +37,7 @@ def test_a_sound_template_is_exact_with_every_kind_of_tokenizer(kind, flags):
 def test_a_history_that_changes_what_comes_after_a_turn_is_found():
     """The number of the message is in its text: no rule that looks at one turn can know it."""
     numbered = PLAIN.replace("{{ m.role }}", "{{ m.role }} {{ loop.index }}")
-    proof = proved(numbered)
+    proof = prove_for(numbered)
     assert not proof.is_exact
     assert case(proof, "user_message").result == "ok"
     with pytest.raises(ConfigError, match=r"the texts differ\n  template: .*tool 6.*\n  rule:     .*tool 5"):
@@ -65,12 +65,12 @@ def test_a_token_too_many_or_too_few_is_found(monkeypatch):
 
 
 def test_tools_that_do_not_change_the_text_are_not_supported():
-    proof = proved(PLAIN, tools=TOOLS)
+    proof = prove_for(PLAIN, tools=TOOLS)
     assert case(proof, "tools").result == "unsupported"
     assert not proof.is_exact
     with pytest.raises(ConfigError, match="support for tools, got one without: it does not list the tools"):
         proof.require()
-    assert proved(PLAIN).is_exact
+    assert prove_for(PLAIN).is_exact
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_a_template_without_tool_messages_will_not_do_for_tools(tool, reason):
     text = "{{ tools | tojson }}" + PLAIN.replace("<|im_start|>", f"{{% if m.role == 'tool' %}}{tool}{{% else %}}", 1)
     text = text.replace("{% endfor %}", "{% endif %}{% endfor %}")
     with pytest.raises(ConfigError, match=rf"support for tool results, got one without: .*{reason}"):
-        proved(text, tools=TOOLS).require()
-    proof = proved(text)
+        prove_for(text, tools=TOOLS).require()
+    proof = prove_for(text)
     assert case(proof, "tool_result").result == "unsupported"
     assert proof.is_exact
 
 
 def test_a_template_that_accepts_no_conversation_is_refused():
-    proof = proved("{{ raise_exception('never') }}")
+    proof = prove_for("{{ raise_exception('never') }}")
     with pytest.raises(ConfigError, match=r"conversation that starts with a user message, got one without.*never"):
         proof.require()
 
 
 def test_the_report_has_every_case_and_why_one_is_not_supported():
-    report = proved(PLAIN, tools=TOOLS).to_json()
+    report = prove_for(PLAIN, tools=TOOLS).to_json()
     assert report["is_exact"] is False
     assert report["cases"]["tools"] == "unsupported"
     assert report["reasons"] == {"tools": "it does not list the tools, and no parser declares them"}

@@ -42,7 +42,7 @@ async def connect():
         yield make
 
 
-def sent(server, index=-1):
+def sent_body(server, index=-1):
     return json.loads(server.received[index][1])
 
 
@@ -67,7 +67,7 @@ async def test_the_server_that_says_which_token_stopped_is_believed(connect):
 
 async def test_vllms_request_has_exactly_these_fields(vllm, connect):
     await connect(vllm).generate(request(5, 6, sampling={"temperature": 0.5, "max_tokens": 9}, request_id="r1"))
-    assert sent(vllm) == {
+    assert sent_body(vllm) == {
         "request_id": "r1",
         "model": "m",
         "sampling_params": {"logprobs": 0, "detokenize": False, "temperature": 0.5, "max_tokens": 9},
@@ -78,7 +78,7 @@ async def test_vllms_request_has_exactly_these_fields(vllm, connect):
 async def test_sglangs_request_has_exactly_these_fields(sglang, connect):
     sampling = {"seed": 3, "max_tokens": 9, "min_tokens": 1, "stop_token_ids": [2]}
     await connect(sglang).generate(request(5, 6, sampling=sampling, request_id="r1"))
-    assert sent(sglang) == {
+    assert sent_body(sglang) == {
         "rid": "r1#",
         "sampling_params": {"sampling_seed": 3, "max_new_tokens": 9, "min_new_tokens": 1, "stop_token_ids": [2]},
         "return_logprob": True,
@@ -90,7 +90,7 @@ async def test_sglangs_request_has_exactly_these_fields(sglang, connect):
 async def test_atropos_request_has_exactly_these_fields(connect):
     async with serving_tokens(TokenServer("atropos")) as server:
         await connect(server).generate(request(5, 6, sampling={"top_p": 0.5, "max_completion_tokens": 9}))
-    assert sent(server) == {"logprobs": 0, "top_p": 0.5, "max_tokens": 9, "prompt": {"prompt_token_ids": [5, 6]}}
+    assert sent_body(server) == {"logprobs": 0, "top_p": 0.5, "max_tokens": 9, "prompt": {"prompt_token_ids": [5, 6]}}
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31), max_size=4), min_size=1, max_size=6).filter(any))
@@ -111,7 +111,7 @@ async def test_max_tokens_is_always_written(server, connect):
     await client.generate(request())
     await client.generate(request(sampling={"max_tokens": None}))
     for index in (0, 1):
-        body = sent(server, index)
+        body = sent_body(server, index)
         assert body.get("sampling_params", body)[name] == 77
 
 
@@ -122,7 +122,7 @@ async def test_a_turn_cut_at_its_bound_says_length(server, connect):
 
 async def test_a_requests_sampling_wins_over_the_clients(server, connect):
     await connect(server, extra_body={"temperature": 0.1, "top_k": 5}).generate(request(sampling={"temperature": 1.0}))
-    found = sent(server).get("sampling_params", sent(server))
+    found = sent_body(server).get("sampling_params", sent_body(server))
     assert (found["temperature"], found["top_k"]) == (1.0, 5)
 
 
@@ -162,13 +162,13 @@ async def test_an_empty_prompt_is_refused_before_any_request(server, connect):
 
 async def test_stop_strings_reach_a_server_that_has_text(vllm, connect):
     await connect(vllm).generate(request(sampling={"stop": ["</s>"]}))
-    assert "detokenize" not in sent(vllm)["sampling_params"]
+    assert "detokenize" not in sent_body(vllm)["sampling_params"]
 
 
 async def test_fields_beside_the_sampling_go_where_they_belong(vllm, sglang, connect):
     for server in (vllm, sglang):
         await connect(server).generate(request(sampling={"priority": 3}))
-        assert sent(server)["priority"] == 3
+        assert sent_body(server)["priority"] == 3
 
 
 async def test_weights_that_changed_under_way_are_told_apart(vllm, sglang, connect):

@@ -185,7 +185,7 @@ async def test_sglangs_finish_reasons_of_all_versions(connect, text, reason, sto
         assert (generated.finish_reason, generated.stop_id) == (reason, stop)
 
 
-def doubled(server):
+def doubled_answer(server):
     def edit(answer):
         if server.wire.name == "vllm":
             answer["choices"] *= 2
@@ -200,7 +200,7 @@ def doubled(server):
 
 
 async def test_several_completions_for_one_request(server, connect):
-    said = await refusal(server, connect, doubled(server))
+    said = await refusal(server, connect, doubled_answer(server))
     assert "the one requested completion" in said
     assert "got 2 elements" in said
 
@@ -275,14 +275,14 @@ async def test_an_answer_in_another_form_is_one_error_too(server, connect, body)
     await refusal(server, connect, Fault.answer(lambda _answer: body))
 
 
-def mutated(value, path, junk):
+def mutate(value, path, junk):
     """Replace the part of a JSON value that a path of numbers leads to."""
     if not path or not isinstance(value, dict | list) or not value:
         return junk
     keys = sorted(value) if isinstance(value, dict) else range(len(value))
     key = list(keys)[path[0] % len(value)]
     changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[key] = mutated(value[key], path[1:], junk)
+    changed[key] = mutate(value[key], path[1:], junk)
     return changed
 
 
@@ -301,7 +301,7 @@ def test_any_damage_to_an_answer_is_an_error_or_leaves_it_whole(protocol, path, 
     client = create_generate_client(protocol, "http://h", "m")
     assert isinstance(client, HttpGenerateClient)
     try:
-        generated = client._read(mutated(answer, path, junk))
+        generated = client._read(mutate(answer, path, junk))
     except ModelReplyError:
         return
     assert isinstance(generated, Generated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from edited_rollout import EditedRollout, called, result_of
+from edited_rollout import EditedRollout, new_call, result_of
 from small_tokenizers import stops_of, trl_templates, trl_tokenizer
 
 # They take no tool messages, do not list tools, or end a turn by a token that they write nowhere.
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not NAMES, reason="the distribution trl is not i
 async def test_only_an_edit_starts_a_branch_which_matches_the_template(name, content, tells):
     rollout = EditedRollout(trl_tokenizer(name), tells=tells, stops=stops_of(name), allow_branches=True)
     rollout.messages = [{"role": "user", "content": "Look around."}]
-    call = {**called(1, "ls -l"), "id": "abcdef123"}  # what some templates insist on
+    call = {**new_call(1, "ls -l"), "id": "abcdef123"}  # what some templates insist on
     for answer, following in (
         ({"role": "assistant", "content": content, "tool_calls": [call]}, result_of("abcdef123", "notes.txt")),
         ({"role": "assistant", "content": "There are notes."}, {"role": "user", "content": "Read them."}),

@@ -8,7 +8,7 @@ import copy
 
 import pytest
 from chatml_folder import chatml_folder
-from edited_rollout import EDITS, THINKING, EditedRollout, assert_true, called, result
+from edited_rollout import EDITS, THINKING, EditedRollout, assert_true, new_call, result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -214,7 +214,7 @@ async def test_a_turn_of_hostile_text_is_held_against_its_message(tokenizer, con
     rollout = EditedRollout(tokenizer, tells=False)
     await rollout.sample(f"{content}x<|im_end|>")
     rollout.messages += [
-        {"role": "assistant", "content": content, "tool_calls": [called(1, "ls")]},
+        {"role": "assistant", "content": content, "tool_calls": [new_call(1, "ls")]},
         {"role": "tool", "tool_call_id": "call_1", "content": "x"},
     ]
     await rollout.sample("Done.<|im_end|>")
@@ -224,7 +224,7 @@ async def test_a_turn_of_hostile_text_is_held_against_its_message(tokenizer, con
 
 async def test_text_after_a_call_that_the_template_writes_before_it_is_not_an_edit(tokenizer):
     rollout = EditedRollout(tokenizer, tells=False)
-    answer = {"role": "assistant", "content": "I listed them.", "tool_calls": [called(1, "ls")]}
+    answer = {"role": "assistant", "content": "I listed them.", "tool_calls": [new_call(1, "ls")]}
     calls = rollout.text({**answer, "content": None}).removesuffix("<|im_end|>")
     await rollout.sample(f"{calls}\nI listed them.<|im_end|>")
     rollout.messages += [answer, result(1, "x")]
@@ -275,7 +275,7 @@ async def test_an_oddly_sampled_turn_is_rendered_again_only_where_it_was_edited(
 
 async def test_an_agent_that_keeps_the_text_of_a_turn_has_not_edited_what_was_recorded(tokenizer):
     rollout = EditedRollout(tokenizer, tells=True)
-    answer = {"role": "assistant", "content": "I look.", "tool_calls": [called(1, "ls")]}
+    answer = {"role": "assistant", "content": "I look.", "tool_calls": [new_call(1, "ls")]}
     text = rollout.text(answer)
     await rollout.turn(answer)
     rollout.messages += [{"role": "assistant", "content": text.removesuffix("<|im_end|>")}, result(1, "x")]
@@ -354,7 +354,7 @@ async def test_an_id_of_the_wire_that_a_client_drops_is_written_all_the_same(tmp
     sent = []
     for drops in (False, True):
         rollout = EditedRollout(tokenizer, tells=True)
-        call = {**called(1, "ls"), "wire_id": "wired:0"}
+        call = {**new_call(1, "ls"), "wire_id": "wired:0"}
         answer = {"role": "assistant", "content": None, "tool_calls": [call]}
         await rollout.turn(answer)
         kept = {key: value for key, value in call.items() if key != "wire_id" or not drops}

@@ -24,7 +24,7 @@ TOOL = {"type": "function", "function": {"name": "terminal", "description": "run
 TOOLS = ToolSchemas.of([TOOL])
 
 
-def called(number: int, command: str) -> dict[str, Any]:
+def new_call(number: int, command: str) -> dict[str, Any]:
     function = {"name": "terminal", "arguments": json.dumps({"command": command, "times": 1.0})}
     return {"id": f"call_{number}", "type": "function", "function": function}
 
@@ -41,12 +41,21 @@ OPENING: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "
 # Each turn as its caller reads it, and what follows it.
 TURNS: list[tuple[Message, list[Message]]] = [
     (
-        {"role": "assistant", "content": "I look.", "reasoning_content": "a file?", "tool_calls": [called(1, "ls -l")]},
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "reasoning_content": "a file?",
+            "tool_calls": [new_call(1, "ls -l")],
+        },
         [result(1, "notes.txt")],
     ),
     ({"role": "assistant", "content": "There are notes."}, [{"role": "user", "content": "Read them twice."}]),
     (
-        {"role": "assistant", "content": None, "tool_calls": [called(2, "cat notes.txt"), called(3, "wc notes.txt")]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [new_call(2, "cat notes.txt"), new_call(3, "wc notes.txt")],
+        },
         [result(2, "secret: 42"), result(3, "1 2 10")],
     ),
     ({"role": "assistant", "content": "It says 42."}, [{"role": "user", "content": "Why?"}]),

@@ -56,7 +56,7 @@ def tokenizer_for(template, *, stops=("<|im_end|>", "<|endoftext|>"), kind="byte
     """A tokenizer that has every control token of the template; `flags` are those of its added tokens."""
     from tokenizers import AddedToken, Tokenizer
 
-    backend = Tokenizer.from_str(_trained(kind))
+    backend = Tokenizer.from_str(_train(kind))
     texts = dict.fromkeys((*stops, "<s>", "</s>", *sorted(CONTROL.findall(template)), *more))
     backend.add_special_tokens([AddedToken(text, **{"special": True, "normalized": False, **flags}) for text in texts])
     special = {"bos_token": "<s>", "eos_token": stops[0]}
@@ -69,7 +69,7 @@ def trl_tokenizer(name, kind="byte_level", **flags):
 
 
 @functools.cache
-def _trained(kind):
+def _train(kind):
     return globals()[f"_{kind}"]().to_str()
 
 

@@ -67,9 +67,9 @@ class VllmWire:
     )
 
     def read(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
-        _known(body, self.fields, 400)
+        _check_known(body, self.fields, 400)
         sampling = _object(body.get("sampling_params"), "sampling_params", 400)
-        _known(sampling, _SAMPLING, 400)
+        _check_known(sampling, _SAMPLING, 400)
         if sampling.get("stop") and (self.tokens_only or sampling.get("detokenize") is False):
             raise RefusedError(400, "stop strings are not supported because detokenization is disabled")
         return Asked(
@@ -156,9 +156,9 @@ class SglangWire:
     )
 
     def read(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
-        _known(body, self.fields, 400)
+        _check_known(body, self.fields, 400)
         sampling = _object(body.get("sampling_params"), "sampling_params", 400)
-        _known(sampling, self.sampling, 400)
+        _check_known(sampling, self.sampling, 400)
         return Asked(
             prompt=_prompt(body.get("input_ids"), "input_ids"),
             sampling={self.names.get(name, name): value for name, value in sampling.items()},
@@ -200,7 +200,7 @@ class SglangWire:
         return {"type": kind, **details[kind]}
 
     def aborted_ids(self, body: Mapping[str, Any]) -> list[str]:
-        if _known(body, frozenset({"rid", "abort_all"}), 422) and not isinstance(body.get("rid"), str):
+        if _check_known(body, frozenset({"rid", "abort_all"}), 422) and not isinstance(body.get("rid"), str):
             raise RefusedError(422, "rid")
         return [body["rid"]]
 
@@ -232,9 +232,9 @@ class AtroposWire:
 
     def read(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         sampling = {name: value for name, value in body.items() if name not in {"prompt", "stream"}}
-        _known(sampling, _SAMPLING, 500)
+        _check_known(sampling, _SAMPLING, 500)
         prompt = _object(body.get("prompt"), "prompt", 500)
-        _known(prompt, frozenset({"prompt_token_ids"}), 500)
+        _check_known(prompt, frozenset({"prompt_token_ids"}), 500)
         return Asked(
             prompt=_prompt(prompt.get("prompt_token_ids"), "prompt_token_ids"),
             sampling=sampling,
@@ -279,7 +279,7 @@ Wire = VllmWire | SglangWire | AtroposWire
 WIRES: Mapping[str, type[Wire]] = {"vllm": VllmWire, "sglang": SglangWire, "atropos": AtroposWire}
 
 
-def _known(found: Mapping[str, Any], known: frozenset[str], status: int) -> bool:
+def _check_known(found: Mapping[str, Any], known: frozenset[str], status: int) -> bool:
     unknown = sorted(found.keys() - known)
     if unknown:
         raise RefusedError(status, f"unknown fields: {', '.join(unknown)}")

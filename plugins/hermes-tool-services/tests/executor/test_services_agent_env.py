@@ -13,7 +13,7 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from services_backends import BoundedBackend, local_backend
 from services_executor import plugins
-from services_http import served
+from services_http import serve
 
 from hermes_atropos import AgentEnv, AgentEnvConfig, APIServerConfig
 from hermes_core.contracts.errors import ConfigError
@@ -93,7 +93,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     backend = BoundedBackend(local_backend(tmp_path), places=1, patience=0.5)
     async with (
         ToolExecutor(backend, registry=plugins()) as executor,
-        served(ExecutorService(executor, token=TOKEN).application()) as url,
+        serve(ExecutorService(executor, token=TOKEN).application()) as url,
     ):
         yield Service(backend, executor, url)
     await backend.aclose()

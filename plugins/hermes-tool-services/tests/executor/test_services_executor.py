@@ -193,18 +193,20 @@ def test_a_timeout_is_the_arguments_or_the_models_or_the_default(given: Any, ask
 
 
 @pytest.fixture
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def begin_mark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that a command creates when it starts, outside the sandbox's folder."""
     return tmp_path_factory.mktemp("begun") / "begun"
 
 
-async def test_a_command_ends_at_its_timeout_and_the_trajectory_continues(executor: ToolExecutor, begun: Path) -> None:
+async def test_a_command_ends_at_its_timeout_and_the_trajectory_continues(
+    executor: ToolExecutor, begin_mark: Path
+) -> None:
     async def attempt(seconds: float) -> None:
-        begun.unlink(missing_ok=True)
+        begin_mark.unlink(missing_ok=True)
         limit = max(1.0, seconds)  # the minimum
-        command = terminal(f"echo begun; touch {begun}; sleep 600", timeout=600)
+        command = terminal(f"echo begun; touch {begin_mark}; sleep 600", timeout=600)
         result = await executor.execute("t1", command, timeout_s=limit)
-        TooSoon.unless(begun.exists(), "the command had not begun")
+        TooSoon.unless(begin_mark.exists(), "the command had not begun")
         assert (result.success, result.output) == (False, "begun")
         assert result.error == f"Command timed out after {limit:g}s"
         assert (result.metadata["timeout"], result.metadata["exit_code"]) == (True, 124)
@@ -213,14 +215,14 @@ async def test_a_command_ends_at_its_timeout_and_the_trajectory_continues(execut
     assert (await executor.execute("t1", terminal("echo on"))).output == "on"
 
 
-async def test_a_stateful_command_gets_the_calls_timeout(executor: ToolExecutor, begun: Path) -> None:
+async def test_a_stateful_command_gets_the_calls_timeout(executor: ToolExecutor, begin_mark: Path) -> None:
     async def attempt(seconds: float) -> str:
-        begun.unlink(missing_ok=True)
+        begin_mark.unlink(missing_ok=True)
         limit = max(1.0, seconds)  # the minimum
         trajectory = f"t{limit:g}"  # with a terminal that no earlier attempt has used
-        call = ToolCall("bash_stateful", {"command": f"touch {begun}; sleep 600"})
+        call = ToolCall("bash_stateful", {"command": f"touch {begin_mark}; sleep 600"})
         result = await executor.execute(trajectory, call, timeout_s=limit)
-        TooSoon.unless(begun.exists(), "the command had not begun")
+        TooSoon.unless(begin_mark.exists(), "the command had not begun")
         assert not result.success
         assert f"after {limit:g} seconds" in str(result.error)
         assert result.metadata["stateful"] is True

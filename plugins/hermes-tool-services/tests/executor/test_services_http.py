@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from services_backends import BoundedBackend, local_backend
 from services_executor import plugins
-from services_http import ask, served
+from services_http import ask, serve
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError
 from hermes_tool_services import ArtifactRefusedError, ToolExecutor, ToolExecutorClient
@@ -45,7 +45,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     backend = BoundedBackend(local_backend(tmp_path), places=2, patience=0.5)
     async with (
         ToolExecutor(backend, registry=plugins()) as executor,
-        served(ExecutorService(executor, token=TOKEN).application()) as url,
+        serve(ExecutorService(executor, token=TOKEN).application()) as url,
     ):
         yield Service(executor, backend, url)
     await backend.aclose()
@@ -174,7 +174,7 @@ async def test_without_a_token_a_name_that_was_pointed_here_opens_nothing(
     service: Service, host: str, status: int
 ) -> None:
     """A web page can point its own host name at this machine and then post to it (DNS rebinding)."""
-    async with served(ExecutorService(service.executor).application()) as url:
+    async with serve(ExecutorService(service.executor).application()) as url:
         found, answer = await ask("GET", f"{url}/status", headers={"Host": host})
     assert found == status, answer
     assert (await ask("GET", f"{service.url}/status", token=TOKEN, headers={"Host": host}))[0] == 200
@@ -245,10 +245,10 @@ async def test_another_service_at_the_address_is_said(service: Service) -> None:
 async def test_a_failure_of_the_service_itself_shows_no_traceback(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> None:
+    def break_down() -> None:
         raise RuntimeError("the secret of the traceback")
 
-    monkeypatch.setattr(service.executor, "status", broken)
+    monkeypatch.setattr(service.executor, "status", break_down)
     found, answer = await ask("GET", f"{service.url}/status", token=TOKEN)
     assert (found, answer["error"]["type"]) == (500, "internal")
     assert "secret" not in str(answer)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from pool_support import backend
 from services_executor import terminal, until
-from services_http import served
+from services_http import serve
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
@@ -44,7 +44,7 @@ async def test_a_full_pool_says_so_with_its_numbers_here_and_over_http(registry:
     async with (
         backend(max_hosts=1, slots_per_host=1) as made,
         ToolExecutor(made, registry=registry) as executor,
-        served(ExecutorService(executor).application()) as url,
+        serve(ExecutorService(executor).application()) as url,
         ToolExecutorClient(url) as client,
     ):
         await client.execute("has", terminal("true"))

@@ -14,7 +14,7 @@ from hermes_models import serve_application
 
 
 @asynccontextmanager
-async def served(application: web.Application) -> AsyncIterator[str]:
+async def serve(application: web.Application) -> AsyncIterator[str]:
     """Listen while the block runs; yields the address."""
     async with serve_application(application, host="127.0.0.1", port=0) as url:
         yield url

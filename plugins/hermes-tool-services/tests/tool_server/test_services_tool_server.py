@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from services_backends import local_backend
-from services_http import ask, served
+from services_http import ask, serve
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
@@ -37,7 +37,7 @@ async def server(registry: Registry) -> AsyncIterator[ToolServer]:
 
 @pytest.fixture
 async def url(server: ToolServer) -> AsyncIterator[str]:
-    async with served(ToolServerService(server, token=TOKEN).application()) as address:
+    async with serve(ToolServerService(server, token=TOKEN).application()) as address:
         yield address
 
 

@@ -65,10 +65,10 @@ async def test_every_line_comes_back_as_it_is(lines, ended, offset, limit):
     async def data(path, offset=0, length=None):
         return text.encode()[offset : offset + length]
 
-    async def described(path):
+    async def describe(path):
         return stat
 
-    sandbox = SimpleNamespace(read_file=data, stat=described)
+    sandbox = SimpleNamespace(read_file=data, stat=describe)
     answer = await read(SimpleNamespace(sandbox=sandbox), "f", offset=offset, limit=limit)
     window = expected[offset - 1 : offset - 1 + limit]
     assert answer["content"] == "\n".join(f"{n:6d}|{line}" for n, line in enumerate(window, offset))

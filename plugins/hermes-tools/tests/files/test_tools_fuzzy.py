@@ -11,7 +11,7 @@ from hermes_tools.files.matching import Edit, MatchError
 from hermes_tools.files.textfile import TextFile, unified_diff
 
 
-def replaced(text, old, new, **options):
+def replace_text(text, old, new, **options):
     strategy, edits = find_edits(text, old, new, **options)
     return strategy, TextFile.decode(text.encode()).apply(edits).decode()
 
@@ -37,7 +37,7 @@ def replaced(text, old, new, **options):
     ],
 )
 def test_each_strategy_finds_its_own(strategy, text, old, new, expected):
-    found, result = replaced(text, old, new)
+    found, result = replace_text(text, old, new)
     assert found == strategy
     assert result == (expected or "say \u201chi\u201d \u2013 later\n")
 
@@ -48,7 +48,7 @@ def test_there_are_at_least_eight_and_exact_comes_first():
 
 
 def test_an_exact_match_wins_over_a_looser_one():
-    assert replaced("  a\na\n", "\na\n", "\nb\n") == ("exact", "  a\nb\n")
+    assert replace_text("  a\na\n", "\na\n", "\nb\n") == ("exact", "  a\nb\n")
 
 
 def test_an_ambiguous_match_is_refused_and_nothing_looser_is_tried():
@@ -59,8 +59,8 @@ def test_an_ambiguous_match_is_refused_and_nothing_looser_is_tried():
 
 
 def test_replacing_all_takes_matches_apart():
-    assert replaced("aaaa a", "aa", "b", replace_all=True) == ("exact", "bb a")
-    assert replaced("x  = 1\nx   = 1\n", "x = 1", "y", replace_all=True) == ("whitespace_normalized", "y\ny\n")
+    assert replace_text("aaaa a", "aa", "b", replace_all=True) == ("exact", "bb a")
+    assert replace_text("x  = 1\nx   = 1\n", "x = 1", "y", replace_all=True) == ("whitespace_normalized", "y\ny\n")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_replacing_all_takes_matches_apart():
     ],
 )
 def test_new_lines_take_the_files_indentation(file, old, new, expected):
-    strategy, result = replaced(file, old, new)
+    strategy, result = replace_text(file, old, new)
     assert result == expected
     assert strategy == "indentation_flexible"
 

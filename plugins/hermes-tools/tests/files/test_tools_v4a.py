@@ -28,7 +28,7 @@ def hunks_between(old, new, context):
                 yield from (f"+{line}" for line in new[j1:j2])
 
 
-def patched(text, patch):
+def apply_patch(text, patch):
     (change,) = parse_patch(patch)
     file = TextFile.decode(text.encode())
     edits, _ = place_hunks(file.text, change.hunks, change.path)
@@ -43,7 +43,7 @@ def test_a_patch_turns_one_version_into_the_other_or_is_refused(old, new, contex
     patch = f"*** Begin Patch\n*** Update File: f\n{body}\n*** End Patch"
     ended = "".join(f"{line}\n" for line in old)
     try:
-        assert patched(ended, patch) == "".join(f"{line}\n" for line in new)
+        assert apply_patch(ended, patch) == "".join(f"{line}\n" for line in new)
     except (MatchError, PatchFormatError):
         # Without context, or with hunks of blank lines alone, the place is ambiguous and nothing must be changed.
         assert context == 0 or not any(line.strip() for line in old) or len(set(old)) < len(old) or "" in old
@@ -51,8 +51,8 @@ def test_a_patch_turns_one_version_into_the_other_or_is_refused(old, new, contex
 
 def test_a_file_with_one_empty_line_is_not_an_empty_file():
     patch = "*** Begin Patch\n*** Update File: f\n@@\n+a\n*** End of File\n*** End Patch"
-    assert patched("\n", patch) == "\na\n"
-    assert patched("", patch) == "a\n"
+    assert apply_patch("\n", patch) == "\na\n"
+    assert apply_patch("", patch) == "a\n"
 
 
 @given(st.text(st.sampled_from("*@+- abEndBeginPatchUpdate File:\n"), max_size=120))
@@ -66,18 +66,18 @@ def test_any_text_is_a_patch_or_a_format_error(text):
 def test_numbered_hunks_are_told_apart_in_a_file_of_equal_lines():
     text = "x\ny\n" * 5
     patch = "*** Begin Patch\n*** Update File: f\n@@ -5,2 +5,2 @@\n x\n-y\n+z\n*** End Patch"
-    assert patched(text, patch) == "x\ny\nx\ny\nx\nz\nx\ny\nx\ny\n"
+    assert apply_patch(text, patch) == "x\ny\nx\ny\nx\nz\nx\ny\nx\ny\n"
 
 
 def test_a_second_level_anchor_is_looked_for_below_the_first():
     text = "class A:\n  def f():\n    1\nclass B:\n  def f():\n    1\n"
     patch = "*** Begin Patch\n*** Update File: f\n@@ class B:\n@@   def f():\n-    1\n+    2\n*** End Patch"
-    assert patched(text, patch) == "class A:\n  def f():\n    1\nclass B:\n  def f():\n    2\n"
+    assert apply_patch(text, patch) == "class A:\n  def f():\n    1\nclass B:\n  def f():\n    2\n"
 
 
 def test_an_anchor_that_is_missing_is_named():
     with pytest.raises(MatchError, match="class C"):
-        patched("a\n", "*** Begin Patch\n*** Update File: f\n@@ class C\n-a\n+b\n*** End Patch")
+        apply_patch("a\n", "*** Begin Patch\n*** Update File: f\n@@ class C\n-a\n+b\n*** End Patch")
 
 
 @pytest.mark.parametrize(

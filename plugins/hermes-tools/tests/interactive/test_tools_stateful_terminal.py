@@ -41,7 +41,7 @@ def slow(monkeypatch):
     return lambda: monkeypatch.setattr(terminal_session, "_RECOVERS", usual)
 
 
-async def timed_out(driver, command, seconds):
+async def run_into_limit(driver, command, seconds):
     """Run a command that creates the file `begun` and then exceeds the timeout. Return the answer."""
     opened = driver.context.sandbox
     await opened.exec("rm -f begun", cwd=opened.workspace)
@@ -157,7 +157,7 @@ async def test_a_progress_bar_is_answered_as_it_ends(plain):
 
 async def test_a_timeout_interrupts_and_answers_what_the_command_left(driver):
     async def attempt(seconds):
-        answer = await timed_out(driver, "echo begun; touch begun; sleep 1000", seconds)
+        answer = await run_into_limit(driver, "echo begun; touch begun; sleep 1000", seconds)
         assert answer["output"].startswith("begun")
         assert answer["exit_code"] == 130
         assert f"{math.ceil(seconds)} seconds" in answer["error"]
@@ -171,7 +171,7 @@ async def test_a_command_that_survives_the_interrupt_is_reported_as_running(driv
 
     async def attempt(seconds):
         # The interrupt would end it before it ignores the signal, so `begun` is created after that.
-        answer = await timed_out(driver, "(trap '' INT; touch begun; read line; echo \"got $line\")", seconds)
+        answer = await run_into_limit(driver, "(trap '' INT; touch begun; read line; echo \"got $line\")", seconds)
         assert answer["exit_code"] is None
         assert "still runs" in answer["error"]
 
@@ -257,7 +257,7 @@ async def test_a_shell_that_is_turned_against_its_terminal_gives_a_clear_answer(
 async def test_a_shell_in_the_shell_is_reported_as_running(plain, slow):
     async def attempt(seconds):
         # The interrupt would end the inner shell before it is at its prompt, so the prompt creates `begun`.
-        answer = await timed_out(plain, "PROMPT_COMMAND='touch begun' bash --norc", seconds)
+        answer = await run_into_limit(plain, "PROMPT_COMMAND='touch begun' bash --norc", seconds)
         assert answer["exit_code"] is None
 
     slow()
@@ -274,7 +274,7 @@ async def test_long_output_keeps_head_and_tail_and_says_so(plain):
 
 async def test_a_flood_ends_with_the_timeout_in_bounded_memory(plain):
     async def attempt(seconds):
-        answer = await timed_out(plain, "yes flood | head -n 1000; touch begun; yes flood", seconds)
+        answer = await run_into_limit(plain, "yes flood | head -n 1000; touch begun; yes flood", seconds)
         assert answer["exit_code"] == 130
         assert "flood" in answer["output"]
         assert len(answer["output"]) < 60_000

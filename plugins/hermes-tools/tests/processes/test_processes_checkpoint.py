@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from background import Model, model
-from sandbox_support import gone
+from sandbox_support import wait_until_gone
 
 from hermes_core.contracts.errors import OutputError
 from hermes_tools import ProcessRegistry
@@ -24,7 +24,7 @@ def sleeper():
     started.wait()
 
 
-def written(pid, **changed):
+def entry_of(pid, **changed):
     entry = {
         "session_id": "proc_0123456789ab",
         "command": "sleep 600",
@@ -78,7 +78,7 @@ async def test_a_pid_inside_a_sandbox_is_marked_as_such_and_never_looked_up_here
 
 async def test_a_living_process_is_listed_again_as_detached(tmp_path, sleeper):
     path = tmp_path / "processes.json"
-    path.write_text(json.dumps([written(sleeper.pid)]))
+    path.write_text(json.dumps([entry_of(sleeper.pid)]))
     registry = ProcessRegistry(checkpoint=path)
     assert await registry.recover_from_checkpoint() == 1
     one = Model(None, registry, "rollout-1")
@@ -101,12 +101,12 @@ async def test_killing_a_detached_process_really_kills_it(tmp_path, monkeypatch)
     assert started.stdout is not None
     child = int(await started.stdout.readline())
     path = tmp_path / "processes.json"
-    path.write_text(json.dumps([written(started.pid)]))
+    path.write_text(json.dumps([entry_of(started.pid)]))
     registry = ProcessRegistry(checkpoint=path)
     await registry.recover_from_checkpoint()
     one = Model(None, registry, "rollout-1")
     assert (await one.process("kill", "proc_0123456789ab"))["status"] == "killed"
-    assert await gone(child)
+    assert await wait_until_gone(child)
     assert await started.wait() == -9
     assert json.loads(path.read_text()) == []
     await registry.aclose()
@@ -114,7 +114,7 @@ async def test_killing_a_detached_process_really_kills_it(tmp_path, monkeypatch)
 
 async def test_the_end_of_a_detached_process_is_noticed(tmp_path, sleeper):
     path = tmp_path / "processes.json"
-    path.write_text(json.dumps([written(sleeper.pid)]))
+    path.write_text(json.dumps([entry_of(sleeper.pid)]))
     registry = ProcessRegistry(checkpoint=path)
     await registry.recover_from_checkpoint()
     one = Model(None, registry, "rollout-1")
@@ -134,7 +134,7 @@ async def test_the_end_of_a_detached_process_is_noticed(tmp_path, sleeper):
 async def test_a_pid_that_means_another_process_is_not_taken_for_the_old_one(tmp_path, sleeper, changed):
     """hermes-agent's defect: a reused pid was listed, and could be killed, as the old process."""
     path = tmp_path / "processes.json"
-    path.write_text(json.dumps([written(sleeper.pid, **changed)]))
+    path.write_text(json.dumps([entry_of(sleeper.pid, **changed)]))
     registry = ProcessRegistry(checkpoint=path)
     assert await registry.recover_from_checkpoint() == 0
     assert registry.list("rollout-1") == []

@@ -23,7 +23,7 @@ from hermes_tools.processes.host_processes import (
 
 
 @contextlib.contextmanager
-def started(*argv: str, executable: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def start_program(*argv: str, executable: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program that ends when its input is closed."""
     with subprocess.Popen(argv, executable=executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         try:
@@ -49,7 +49,7 @@ def test_this_process_is_found_with_its_parent_and_session():
 def test_a_name_cannot_be_taken_for_the_fields_behind_it(tmp_path: Path, name: str):
     link = tmp_path / name
     link.symlink_to(str(shutil.which("cat")))
-    with started("cat", executable=link) as program:
+    with start_program("cat", executable=link) as program:
         found = running_process(program.pid)
         assert Path(f"/proc/{program.pid}/comm").read_text() == f"{name}\n"
         assert found is not None
@@ -57,7 +57,7 @@ def test_a_name_cannot_be_taken_for_the_fields_behind_it(tmp_path: Path, name: s
 
 
 def test_a_zombie_does_not_count_as_running():
-    with started("cat") as program:
+    with start_program("cat") as program:
         program.kill()
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
         assert " Z " in Path(f"/proc/{program.pid}/stat").read_text()
@@ -79,13 +79,13 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def test_a_process_runs_on_when_its_first_thread_has_ended():
-    with started(sys.executable, "-c", FIRST_THREAD_ENDS) as program:
+    with start_program(sys.executable, "-c", FIRST_THREAD_ENDS) as program:
         assert line_of(program) == b"alone\n"
         assert running_process(program.pid) is not None
 
 
 def test_a_process_that_has_gone_is_not_found_and_gets_no_signal():
-    with started("cat") as program:
+    with start_program("cat") as program:
         pass
     assert running_process(program.pid) is None
     signal_all([program.pid], signal.SIGKILL)
@@ -103,14 +103,14 @@ except OSError as error:
 
 
 def test_a_lack_of_descriptors_is_not_taken_for_the_end_of_a_process():
-    with started(sys.executable, "-c", NO_DESCRIPTORS) as program:
+    with start_program(sys.executable, "-c", NO_DESCRIPTORS) as program:
         assert line_of(program) == b"Too many open files\n"
 
 
 def test_descendants_are_found_over_several_generations_and_signalled():
     # Each keeps waiting after its child has been killed.
     script = "bash -c 'bash -c \"echo \\$\\$; read line; :\"; read line; :'; read line; :"
-    with started("bash", "-c", script) as program:
+    with start_program("bash", "-c", script) as program:
         last = int(line_of(program))
         running = running_processes()
         family = with_descendants(running, [program.pid])

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 from background import model
-from sandbox_support import LEVELS, gone
+from sandbox_support import LEVELS, wait_until_gone
 
 from hermes_core.tooling import ArgumentsError, prepare_arguments
 from hermes_sandbox.protocol import processes as processes_client
@@ -230,7 +230,7 @@ async def test_nothing_of_a_killed_process_is_left():
         session = await one.background("sleep 600 & echo $!; wait")
         child = int(await one.says(session, "\n"))
         await one.process("kill", session)
-        assert await gone(child)
+        assert await wait_until_gone(child)
 
 
 async def test_writing_submitting_and_closing():

@@ -114,8 +114,8 @@ FILES["pkg/other.py"] = "NAME = 'inner'\n"
 NAMES = ["values", "objects", "exceptions", "arguments_changed_in_place", "functions_of_the_test", "endless"]
 
 
-async def test_ordinary_tests_work_on_code_in_another_process(judged):
-    outcome = await judged("pytest", {"runner": "unittest", "files": {"test_uses.py": USES}}, files=FILES)
+async def test_ordinary_tests_work_on_code_in_another_process(judge_commands):
+    outcome = await judge_commands("pytest", {"runner": "unittest", "files": {"test_uses.py": USES}}, files=FILES)
     assert outcome.reward == 1.0, outcome.reward_detail
     assert len(outcome.reward_parts) == len(NAMES)
 
@@ -288,41 +288,41 @@ ATTACKS = {
 }
 
 
-def hidden(text, **more):
+def hidden_test(text, **more):
     return {"runner": "unittest", "files": {"test_hidden.py": text}, **more}
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-async def test_no_imported_code_passes_a_test_that_it_does_not_satisfy(judged, attack):
-    outcome = await judged("pytest", hidden(JUDGE), files={"calc.py": textwrap.dedent(attack)})
+async def test_no_imported_code_passes_a_test_that_it_does_not_satisfy(judge_commands, attack):
+    outcome = await judge_commands("pytest", hidden_test(JUDGE), files={"calc.py": textwrap.dedent(attack)})
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok"), outcome.reward_parts
 
 
-async def test_the_same_tests_pass_on_right_code(judged):
-    assert (await judged("pytest", hidden(JUDGE), files={"calc.py": RIGHT})).reward == 1.0
+async def test_the_same_tests_pass_on_right_code(judge_commands):
+    assert (await judge_commands("pytest", hidden_test(JUDGE), files={"calc.py": RIGHT})).reward == 1.0
 
 
 @pytest.mark.parametrize(
     "name", ["equal to everything", "the hidden files", "it exits when called", "unittest patched"]
 )
-async def test_the_runner_pytest_is_no_easier_to_fool(judged, name):
+async def test_the_runner_pytest_is_no_easier_to_fool(judge_commands, name):
     options = {"files": {"test_hidden.py": WITH_PYTEST}, "python": sys.executable}
-    assert (await judged("pytest", options, files={"calc.py": RIGHT})).reward == 1.0
-    outcome = await judged("pytest", options, files={"calc.py": textwrap.dedent(ATTACKS[name])})
+    assert (await judge_commands("pytest", options, files={"calc.py": RIGHT})).reward == 1.0
+    outcome = await judge_commands("pytest", options, files={"calc.py": textwrap.dedent(ATTACKS[name])})
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok"), outcome.reward_parts
 
 
-async def test_code_can_be_imported_into_the_judge_where_a_task_asks_for_it(judged):
-    inside = hidden("import unittest, calc\nclass T(unittest.TestCase):\n  def test_a(self): calc.run(self)\n")
+async def test_code_can_be_imported_into_the_judge_where_a_task_asks_for_it(judge_commands):
+    inside = hidden_test("import unittest, calc\nclass T(unittest.TestCase):\n  def test_a(self): calc.run(self)\n")
     code = {"calc.py": "def run(test): test.assertEqual(type(test).__name__, 'T')\n"}
-    assert (await judged("pytest", inside, files=code)).reward == 0.0
-    assert (await judged("pytest", {**inside, "imports": "inside"}, files=code)).reward == 1.0
+    assert (await judge_commands("pytest", inside, files=code)).reward == 0.0
+    assert (await judge_commands("pytest", {**inside, "imports": "inside"}, files=code)).reward == 1.0
 
 
-async def test_hidden_files_that_are_no_python_stay_readable_for_the_tests(judged):
+async def test_hidden_files_that_are_no_python_stay_readable_for_the_tests(judge_commands):
     text = (
         "import unittest, pathlib, helper\nclass T(unittest.TestCase):\n"
         "  def test_a(self): self.assertEqual((pathlib.Path(__file__).parent / 'data.txt').read_text(), helper.TEXT)\n"
     )
     files = {"test_hidden.py": text, "helper.py": "TEXT = 'x'\n", "data.txt": "x"}
-    assert (await judged("pytest", {"runner": "unittest", "files": files})).reward == 1.0
+    assert (await judge_commands("pytest", {"runner": "unittest", "files": files})).reward == 1.0

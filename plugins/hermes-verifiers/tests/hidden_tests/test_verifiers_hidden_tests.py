@@ -58,29 +58,31 @@ def options(text=TESTS, **more):
     return {"runner": "unittest", "files": {"test_hidden.py": text}, **more}
 
 
-async def test_the_score_is_the_share_of_passed_tests(judged):
-    outcome = await judged("pytest", options(), files={"calc.py": ADD})
+async def test_the_score_is_the_share_of_passed_tests(judge_commands):
+    outcome = await judge_commands("pytest", options(), files={"calc.py": ADD})
     assert outcome.reward == 0.75
     assert outcome.reward_parts["test_hidden.Add.test_skipped"] == 0.0
     assert sum(outcome.reward_parts.values()) == 3
 
 
-async def test_a_failing_sub_test_fails_its_test(judged):
-    outcome = await judged("pytest", options(), files={"calc.py": "def add(a, b):\n    return 5 if a == 2 else a\n"})
+async def test_a_failing_sub_test_fails_its_test(judge_commands):
+    outcome = await judge_commands(
+        "pytest", options(), files={"calc.py": "def add(a, b):\n    return 5 if a == 2 else a\n"}
+    )
     assert outcome.reward_parts["test_hidden.Add.test_many"] == 0.0
     assert outcome.reward_parts["test_hidden.Add.test_small"] == 1.0
 
 
-async def test_weights_and_required_tests(judged):
+async def test_weights_and_required_tests(judge_commands):
     weighted = options(weights={"test_small": 5})
     wrong = {"calc.py": "def add(a, b):\n    return 5\n"}
-    assert (await judged("pytest", weighted, files=wrong)).reward == 5 / 8
-    assert (await judged("pytest", {**weighted, "required": ["test_text"]}, files=wrong)).reward == 0.0
-    assert (await judged("pytest", {**weighted, "required": ["test_small"]}, files=wrong)).reward == 5 / 8
+    assert (await judge_commands("pytest", weighted, files=wrong)).reward == 5 / 8
+    assert (await judge_commands("pytest", {**weighted, "required": ["test_text"]}, files=wrong)).reward == 0.0
+    assert (await judge_commands("pytest", {**weighted, "required": ["test_small"]}, files=wrong)).reward == 5 / 8
 
 
-async def test_missing_work_is_a_low_score_and_no_error(judged):
-    outcome = await judged("pytest", options(required=["test_small"]))
+async def test_missing_work_is_a_low_score_and_no_error(judge_commands):
+    outcome = await judge_commands("pytest", options(required=["test_small"]))
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
     assert "No module named 'calc'" in outcome.reward_detail
 
@@ -102,49 +104,49 @@ async def test_missing_work_is_a_low_score_and_no_error(judged):
         "mkdir -p tests && printf 'def test_one(): pass\\n' > tests/test_hidden.py && cp tests/test_hidden.py .",
     ],
 )
-async def test_nothing_in_the_workspace_makes_a_hidden_test_pass(judged, attack):
-    outcome = await judged("pytest", options(AT_ARM_S_LENGTH, required=["test_one"]), attack)
+async def test_nothing_in_the_workspace_makes_a_hidden_test_pass(judge_commands, attack):
+    outcome = await judge_commands("pytest", options(AT_ARM_S_LENGTH, required=["test_one"]), attack)
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
 
 
 @pytest.mark.parametrize("attack", ["import os; os._exit(0)", "import sys; sys.exit(0)", "raise BaseException"])
-async def test_imported_code_that_ends_the_run_passes_nothing(judged, attack):
-    outcome = await judged("pytest", options(), files={"calc.py": f"def add(a, b):\n    {attack}\n"})
+async def test_imported_code_that_ends_the_run_passes_nothing(judge_commands, attack):
+    outcome = await judge_commands("pytest", options(), files={"calc.py": f"def add(a, b):\n    {attack}\n"})
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
 
 
-async def test_a_test_that_hangs_costs_what_was_not_reached(judged, tmp_path):
+async def test_a_test_that_hangs_costs_what_was_not_reached(judge_commands, tmp_path):
     reached = tmp_path / "reached"
     hangs = f"import time\n\ndef hang():\n    open({str(reached)!r}, 'w').close()\n    time.sleep(600)\n"
     files = {"calc.py": f"{hangs}\ndef add(a, b):\n    return hang() if a == 'a' else a + b\n"}
 
     async def attempt(seconds):
         reached.unlink(missing_ok=True)
-        outcome = await judged("pytest", options(timeout=seconds), files=files)
+        outcome = await judge_commands("pytest", options(timeout=seconds), files=files)
         TooSoon.unless(reached.exists(), "the test that hangs had not been reached")
         assert outcome.reward == 0.5
         assert f"stopped after {seconds:g} s" in outcome.reward_detail
 
     await with_more_time(attempt)
-    outcome = await judged("pytest", options(timeout=3, on_timeout="error"), files=files)
+    outcome = await judge_commands("pytest", options(timeout=3, on_timeout="error"), files=files)
     assert (outcome.reward, outcome.reward_status) == (None, "error")
 
 
-async def test_the_runner_pytest_works_where_pytest_is_installed(judged):
+async def test_the_runner_pytest_works_where_pytest_is_installed(judge_commands):
     chosen = {"files": {"test_hidden.py": WITH_PYTEST}, "python": sys.executable}
     attack = (
         "printf 'def pytest_collection_modifyitems(items): items.clear()' > conftest.py; echo '[pytest]' > pytest.ini"
     )
-    outcome = await judged("pytest", chosen, attack, files={"calc.py": ADD})
+    outcome = await judge_commands("pytest", chosen, attack, files={"calc.py": ADD})
     assert (outcome.reward, outcome.reward_status) == (0.75, "ok"), outcome.reward_failure
-    outcome = await judged("pytest", chosen, attack)
+    outcome = await judge_commands("pytest", chosen, attack)
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok"), outcome.reward_failure
 
 
-async def test_a_missing_pytest_is_an_error_that_says_what_to_do(judged):
+async def test_a_missing_pytest_is_an_error_that_says_what_to_do(judge_commands):
     # An interpreter in isolated mode without site-packages, like python3 of a minimal Debian.
     bare = "no-pytest"
-    outcome = await judged("pytest", {"files": {"test_a.py": "def test_a(): pass"}, "python": bare})
+    outcome = await judge_commands("pytest", {"files": {"test_a.py": "def test_a(): pass"}, "python": bare})
     assert outcome.reward_status == "error"
     assert "is 'no-pytest' installed in the sandbox" in outcome.reward_failure.message
 
@@ -156,8 +158,8 @@ async def test_a_missing_pytest_is_an_error_that_says_what_to_do(judged):
         ({"files": {"test_a.py": "x = 1"}}, "reported nothing"),
     ],
 )
-async def test_tests_that_cannot_judge_are_an_error_and_no_score(judged, more, said):
-    outcome = await judged("pytest", options(**more), files={"calc.py": ADD})
+async def test_tests_that_cannot_judge_are_an_error_and_no_score(judge_commands, more, said):
+    outcome = await judge_commands("pytest", options(**more), files={"calc.py": ADD})
     assert (outcome.reward, outcome.reward_status) == (None, "error")
     assert said in outcome.reward_failure.message
 

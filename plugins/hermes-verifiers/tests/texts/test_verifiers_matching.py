@@ -97,11 +97,11 @@ async def test_a_schema_s_errors_are_named(registry):
     assert "$.n" in score.detail
 
 
-async def test_files_are_judged_like_answers(judged):
-    assert (await judged("exact_match", {"expected": "x", "file": "a"}, "echo x > a")).reward == 1.0
-    assert (await judged("numeric_match", {"expected": 5, "file": "a"}, "echo n=5 > a")).reward == 1.0
-    assert (await judged("json_schema", {"schema": SCHEMA, "file": "a"}, "echo '{\"n\": 2}' > a")).reward == 1.0
-    missing = await judged("regex_match", {"pattern": "", "file": "a"}, "ln -s /etc/passwd a")
+async def test_files_are_judged_like_answers(judge_commands):
+    assert (await judge_commands("exact_match", {"expected": "x", "file": "a"}, "echo x > a")).reward == 1.0
+    assert (await judge_commands("numeric_match", {"expected": 5, "file": "a"}, "echo n=5 > a")).reward == 1.0
+    assert (await judge_commands("json_schema", {"schema": SCHEMA, "file": "a"}, "echo '{\"n\": 2}' > a")).reward == 1.0
+    missing = await judge_commands("regex_match", {"pattern": "", "file": "a"}, "ln -s /etc/passwd a")
     assert (missing.reward, missing.reward_detail) == (0.0, "a leads out of the workspace")
 
 
@@ -143,29 +143,29 @@ FILE_A = {"name": "file_content", "options": {"checks": [{"path": "a", "exists":
 ANSWER = {"name": "exact_match", "options": {"expected": "done"}, "label": "answer"}
 
 
-async def test_weighted_is_the_weighted_mean_with_a_breakdown(judged):
-    outcome = await judged("weighted", {"parts": [{**FILE_A, "weight": 3}, ANSWER]}, answer="done")
+async def test_weighted_is_the_weighted_mean_with_a_breakdown(judge_commands):
+    outcome = await judge_commands("weighted", {"parts": [{**FILE_A, "weight": 3}, ANSWER]}, answer="done")
     assert outcome.reward == 0.25
     assert outcome.reward_parts == {"file_content": 0.0, "file_content/a": 0.0, "answer": 1.0, "answer/match": 1.0}
 
 
-async def test_a_closed_gate_leaves_nothing_and_hides_no_part(judged):
+async def test_a_closed_gate_leaves_nothing_and_hides_no_part(judge_commands):
     options = {"gates": [FILE_A], "parts": [ANSWER, {**FILE_A, "weight": 1, "label": "again"}]}
-    closed = await judged("gated", options, answer="done")
+    closed = await judge_commands("gated", options, answer="done")
     assert closed.reward == 0.0
     assert closed.reward_parts["answer"] == 1.0
     assert "gate not passed: file_content" in closed.reward_detail
-    opened = await judged("gated", options, "touch a", answer="other")
+    opened = await judge_commands("gated", options, "touch a", answer="other")
     assert opened.reward == 0.5
 
 
-async def test_gates_alone_are_all_or_nothing(judged):
+async def test_gates_alone_are_all_or_nothing(judge_commands):
     half = {"name": "exact_match", "options": {"expected": "done\nmore", "by": "lines"}}
-    assert (await judged("gated", {"gates": [half]}, answer="done")).reward == 0.0
-    assert (await judged("gated", {"gates": [{**half, "at_least": 0.5}]}, answer="done")).reward == 1.0
+    assert (await judge_commands("gated", {"gates": [half]}, answer="done")).reward == 0.0
+    assert (await judge_commands("gated", {"gates": [{**half, "at_least": 0.5}]}, answer="done")).reward == 1.0
 
 
-async def test_a_part_that_cannot_be_judged_makes_the_whole_so(judged):
+async def test_a_part_that_cannot_be_judged_makes_the_whole_so(judge_commands):
     broken = {"name": "script", "options": {"script": "true", "reward": "report"}}
-    outcome = await judged("weighted", {"parts": [ANSWER, broken]}, answer="done")
+    outcome = await judge_commands("weighted", {"parts": [ANSWER, broken]}, answer="done")
     assert (outcome.reward, outcome.reward_status) == (None, "error")

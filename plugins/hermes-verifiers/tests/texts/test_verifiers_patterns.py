@@ -38,11 +38,11 @@ def children(monkeypatch):
     started = []
     start = asyncio.create_subprocess_exec
 
-    async def recorded(*args, **options):
+    async def record_start(*args, **options):
         started.append(await start(*args, **options))
         return started[-1]
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", record_start)
     return started
 
 
@@ -71,9 +71,9 @@ async def test_cancelling_a_score_kills_the_child(registry, children, name, opti
     assert [child.returncode for child in children] == [-signal.SIGKILL]
 
 
-async def test_a_hostile_file_scores_zero(judged):
+async def test_a_hostile_file_scores_zero(judge_commands):
     checks = [{"path": "a", "contains": "b", "weight": 9}, {"path": "a", "regex": ["a", SLOW], "name": "slow"}]
-    outcome = await judged("file_content", {"checks": checks, "timeout": 0.5}, f"echo {HOSTILE} > a")
+    outcome = await judge_commands("file_content", {"checks": checks, "timeout": 0.5}, f"echo {HOSTILE} > a")
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
     assert outcome.reward_parts == {"a": 0.0, "slow": 0.0}
     assert "more than 0.5 s" in outcome.reward_detail
@@ -86,7 +86,7 @@ async def test_all_patterns_of_a_verifier_share_one_child(registry, children):
     assert len(children) == 1
 
 
-async def test_each_check_of_a_file_gets_its_own_matches(judged):
+async def test_each_check_of_a_file_gets_its_own_matches(judge_commands):
     checks = [
         {"path": "a", "regex": ["^one$", "^TWO$"], "ignore_case": True, "name": "both"},
         {"path": "a", "contains": "three", "regex": "one", "name": "neither"},
@@ -94,7 +94,7 @@ async def test_each_check_of_a_file_gets_its_own_matches(judged):
         {"path": "b", "absent": True, "name": "gone"},
         {"path": "a", "regex": "two", "name": "last"},
     ]
-    outcome = await judged("file_content", {"checks": checks}, "printf 'one\\ntwo\\n' > a")
+    outcome = await judge_commands("file_content", {"checks": checks}, "printf 'one\\ntwo\\n' > a")
     assert outcome.reward_parts == {"both": 1.0, "neither": 0.0, "half": 0.0, "gone": 1.0, "last": 1.0}
 
 

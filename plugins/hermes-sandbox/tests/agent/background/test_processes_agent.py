@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from background import reads
-from sandbox_support import LEVELS, gone, sandbox
+from sandbox_support import LEVELS, sandbox, wait_until_gone
 
 from hermes_core.contracts.errors import ProcessLimitError, SandboxLostError, UnavailableComponentError
 from hermes_core.contracts.sandbox import Processes
@@ -230,7 +230,7 @@ async def test_a_process_that_ignores_the_request_is_killed_after_the_grace():
         await reads(box.processes, started.id, b"up")
         ended = await box.processes.kill(started.id, grace=0.2)
         assert (ended.running, ended.exit_code) == (False, 137)
-        assert await gone(ended.pid)
+        assert await wait_until_gone(ended.pid)
 
 
 async def test_a_process_may_end_by_itself_in_the_grace_and_its_own_code_is_told():
@@ -247,7 +247,7 @@ async def test_what_an_ended_process_left_running_is_ended_by_killing_it():
         left = int((await box.processes.read(started.id)).data)
         assert left in read_table()
         await box.processes.kill(started.id, grace=0.2)
-        assert await gone(left)
+        assert await wait_until_gone(left)
 
 
 async def test_killing_what_has_ended_leaves_alone_who_has_its_number_now():
@@ -293,11 +293,11 @@ async def test_processes_end_with_a_renewal_and_with_the_sandbox():
     async with sandbox() as box:
         first = await box.processes.start("exec sleep 600")
         await box.renew()
-        assert await gone(first.pid)
+        assert await wait_until_gone(first.pid)
         with pytest.raises(ProcessLookupError):
             await box.processes.poll(first.id)
         second = await box.processes.start("exec sleep 600")
-    assert await gone(second.pid)
+    assert await wait_until_gone(second.pid)
     with pytest.raises(SandboxLostError):
         await box.processes.list()
 

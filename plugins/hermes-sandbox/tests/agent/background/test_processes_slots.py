@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from background import reads
-from sandbox_support import UID, gone, processes_of, slot_fields
+from sandbox_support import UID, processes_of, slot_fields, wait_until_gone
 from time_limits import may_have_been_idle
 
 from hermes_core.contracts.errors import SandboxLostError
@@ -87,7 +87,7 @@ async def test_a_kill_reaches_the_processes_of_another_user(folder):
         child = int(await reads(own, started.id, b"\n"))
         ended = await own.kill(started.id, grace=0.1)
         assert (ended.running, ended.exit_code) == (False, 137)
-        assert await gone(child)
+        assert await wait_until_gone(child)
 
 
 async def test_a_slot_knows_its_own_processes_only(folder):
@@ -118,7 +118,7 @@ async def test_a_reset_ends_the_processes_and_no_old_id_means_a_new_one(folder):
         slot, own = await processes_in(client, folder, "one")
         old = await own.start("exec sleep 600")
         await slot.reset()
-        assert await gone(old.pid)
+        assert await wait_until_gone(old.pid)
         new = await own.start("read line")
         assert new.id != old.id
         with pytest.raises(ProcessLookupError):

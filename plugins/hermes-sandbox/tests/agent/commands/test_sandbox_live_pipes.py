@@ -14,17 +14,17 @@ async def live():
         yield opened
 
 
-def named(sandbox):
+def state_files(sandbox):
     return sorted(Path(sandbox.workspace).parent.glob("state-*/[oe][ur][tr]-*"))
 
 
 async def test_commands_that_leave_nothing_behind_use_the_same_pipes(live):
     await live.exec("true")
-    first = named(live)
+    first = state_files(live)
     results = [await live.exec(f"echo {n}; /bin/echo e{n} >&2; exec 9>/dev/null") for n in range(20)]
     assert [(result.stdout, result.stderr) for result in results] == [(b"%d\n" % n, b"e%d\n" % n) for n in range(20)]
     assert len(first) == 2
-    assert named(live) == first
+    assert state_files(live) == first
 
 
 async def test_a_command_never_gets_what_a_child_of_another_one_writes(live):
@@ -37,7 +37,7 @@ async def test_pipes_that_something_still_holds_do_not_pile_up(live):
     for n in range(10):
         assert (await live.exec(f"sleep 300 & echo {n}")).stdout == b"%d\n" % n
     await live.exec("kill $(jobs -p); wait")
-    assert len(named(live)) <= 2
+    assert len(state_files(live)) <= 2
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def _script(writes):
     return "python3 -c " + shlex.quote(_BLOCKS.format(writes=writes))
 
 
-def _merged(writes):
+def _all_writes(writes):
     return "".join(letter * size for _, size, letter in writes)
 
 
@@ -104,9 +104,9 @@ async def test_any_sequence_of_merged_writes_is_told_in_its_order(level):
 
     async def check(sandbox, sequence):
         lines = "".join(f"printf %s {letter * size} >&{stream};" for stream, size, letter in sequence) or ":"
-        assert (await sandbox.exec(lines, merge_stderr=True)).output == _merged(sequence)
+        assert (await sandbox.exec(lines, merge_stderr=True)).output == _all_writes(sequence)
         result = await sandbox.exec(lines)
-        streams = [_merged([write for write in sequence if write[0] == stream]) for stream in (1, 2)]
+        streams = [_all_writes([write for write in sequence if write[0] == stream]) for stream in (1, 2)]
         assert [result.stdout.decode(), result.stderr.decode()] == streams
         assert result.output == "".join(streams)
 
@@ -125,10 +125,10 @@ async def test_any_sequence_of_merged_writes_is_told_in_its_order(level):
 @pytest.mark.parametrize("sizes", [(1, 100), (4096, 7), (65537, 3), (200_001, 3), (8192, 8192)], ids=str)
 async def test_writes_larger_than_a_pipe_lose_neither_a_byte_nor_their_order(sizes, merge_stderr):
     writes = [(1, sizes[0], "o"), (2, sizes[1], "e"), (1, sizes[0], "p"), (2, sizes[1], "f"), (1, 1, "q")]
-    streams = [_merged([write for write in writes if write[0] == stream]) for stream in (1, 2)]
+    streams = [_all_writes([write for write in writes if write[0] == stream]) for stream in (1, 2)]
     async with open_one(output_limit=1 << 20) as sandbox:
         result = await sandbox.exec(_script(writes), timeout=120, merge_stderr=merge_stderr)
-    expected = [_merged(writes), ""] if merge_stderr else streams
+    expected = [_all_writes(writes), ""] if merge_stderr else streams
     assert [result.stdout.decode(), result.stderr.decode()] == expected
     assert result.output == "".join(expected)
 

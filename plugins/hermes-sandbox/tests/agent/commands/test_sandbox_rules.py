@@ -7,7 +7,7 @@ import os
 from contextlib import AsyncExitStack
 
 import pytest
-from sandbox_support import gone, processes_of, resident
+from sandbox_support import processes_of, resident, wait_until_gone
 from sandbox_support import sandbox as open_one
 from time_limits import may_have_been_idle, runs_out_of_time
 
@@ -99,7 +99,7 @@ async def test_a_timeout_ends_even_those_whose_leader_has_gone(sandbox):
 
     pid, result = await with_more_time(attempt)
     assert (result.exit_code, result.timed_out) == (124, True)
-    assert await gone(pid)
+    assert await wait_until_gone(pid)
 
 
 async def test_a_timeout_ends_what_left_its_session_and_its_environment(sandbox):
@@ -111,7 +111,7 @@ async def test_a_timeout_ends_what_left_its_session_and_its_environment(sandbox)
         await sandbox.exec(f"{script}; sleep 300", timeout=limit)
         return await written_pid(sandbox)
 
-    assert await gone(await with_more_time(attempt))
+    assert await wait_until_gone(await with_more_time(attempt))
 
 
 async def test_a_job_of_an_earlier_command_outlives_a_later_timeout(sandbox):

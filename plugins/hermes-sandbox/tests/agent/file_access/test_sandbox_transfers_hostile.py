@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 
 import pytest
-from copied_trees import Peer, connected, file_records, link_record, litter, look, tree_records
+from copied_trees import Peer, connect_peer, file_records, link_record, litter, look, tree_records
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.file_access.archive_format import (
@@ -38,7 +38,7 @@ def place(tmp_path):
 
 
 async def fetch(records, target, **options):
-    async with connected(Peer(records, **options)) as agent:
+    async with connect_peer(Peer(records, **options)) as agent:
         return await download(agent, "there", target)
 
 
@@ -160,17 +160,17 @@ LONG = {
 
 @pytest.mark.parametrize("pieces", LONG.values(), ids=LONG)
 async def test_omissions_that_are_long_are_given_up_before_they_are_many(place, pieces):
-    async with connected(InPieces(pieces)) as agent:
+    async with connect_peer(InPieces(pieces)) as agent:
         with pytest.raises(BackendError, match="more than 16 MiB of entries of there cannot be copied"):
             await download(agent, "there", place)
-    async with connected(InPieces(pieces)) as agent:
+    async with connect_peer(InPieces(pieces)) as agent:
         with pytest.raises(BackendError, match="more than 16 MiB of entries of there cannot be copied"):
             await archive(agent, ["there"], place.with_name("packed"), max_bytes=None, max_entries=None)
 
 
 async def test_a_sender_that_never_ends_is_left_by_cancelling(place):
     peer = Peer(entry_record(DIRECTORY, mode=0o755) + file_records(b"f", b"abc", size=9)[:-3], end=False)
-    async with connected(peer) as agent:
+    async with connect_peer(peer) as agent:
         copy = asyncio.create_task(download(agent, "there", place))
         while peer.asked < 50:
             await asyncio.sleep(0)
@@ -182,7 +182,7 @@ async def test_a_sender_that_never_ends_is_left_by_cancelling(place):
 
 async def test_a_sender_that_goes_away_in_the_middle_leaves_no_part_of_a_file(place):
     peer = Peer(entry_record(DIRECTORY, mode=0o755) + file_records(b"f", b"abc", size=9)[:-3], end=False)
-    async with connected(peer) as agent:
+    async with connect_peer(peer) as agent:
         copy = asyncio.create_task(download(agent, "there", place))
         while peer.asked < 50:
             await asyncio.sleep(0)
@@ -196,7 +196,7 @@ async def test_what_is_sent_to_a_receiver_that_takes_nothing_is_a_few_pieces(tmp
     (tmp_path / "big").write_bytes(bytes(32 << 20))
     peer = Peer()
     peer.silent_to = frozenset({"give"})
-    async with connected(peer) as agent:
+    async with connect_peer(peer) as agent:
         copy = asyncio.create_task(upload(agent, tmp_path / "big", "there"))
         while peer.given < 4 << 19:
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_what_is_sent_to_a_receiver_that_takes_nothing_is_a_few_pieces(tmp
 async def test_what_is_asked_of_a_sender_that_sends_nothing_is_a_few_pieces(place):
     peer = Peer()
     peer.silent_to = frozenset({"take"})
-    async with connected(peer) as agent:
+    async with connect_peer(peer) as agent:
         copy = asyncio.create_task(download(agent, "there", place))
         for _ in range(200):
             await asyncio.sleep(0)
@@ -224,7 +224,7 @@ async def test_what_is_asked_of_a_sender_that_sends_nothing_is_a_few_pieces(plac
 @pytest.mark.parametrize(("field", "value"), [("max_bytes", 2), ("max_entries", 1)])
 async def test_an_archive_has_no_more_than_was_asked_for_whatever_is_sent(place, field, value):
     limits = {"max_bytes": None, "max_entries": None, field: value}
-    async with connected(Peer(tree_records(file_records(b"f", b"abc")))) as agent:
+    async with connect_peer(Peer(tree_records(file_records(b"f", b"abc")))) as agent:
         with pytest.raises(BackendError, match="more than requested"):
             await archive(agent, ["there"], place, **limits)
     assert not place.exists()
@@ -233,7 +233,7 @@ async def test_an_archive_has_no_more_than_was_asked_for_whatever_is_sent(place,
 async def test_what_a_file_is_said_to_have_lost_counts_as_well(place):
     """It becomes zeros in the archive, which would be written for years."""
     lost = entry_record(FILE, b"f", number=1 << 60) + entry_record(FILE_END)
-    async with connected(Peer(tree_records(lost))) as agent:
+    async with connect_peer(Peer(tree_records(lost))) as agent:
         with pytest.raises(BackendError, match="more than requested"):
             await archive(agent, ["there"], place, max_bytes=1 << 20, max_entries=None)
     assert not place.exists()

@@ -25,7 +25,7 @@ needs_freezer = pytest.mark.skipif(
 
 
 @contextlib.asynccontextmanager
-async def frozen(pid):
+async def freeze(pid):
     """Keep a process from running, and so from ending."""
     group = FREEZER / f"hermes-test-{pid}"
     group.mkdir()
@@ -57,7 +57,7 @@ async def test_a_live_shell_keeps_its_state_while_what_was_killed_in_it_takes_it
         await live.exec("colour=blue")
         call = await begin(live, "(echo $BASHPID >pid; touch begun; exec sleep 600)")
         pid = int(await live.read_file("pid"))
-        async with frozen(pid):
+        async with freeze(pid):
             call.cancel()
             assert await eventually(lambda: is_killed(pid))
             killed = time.monotonic()

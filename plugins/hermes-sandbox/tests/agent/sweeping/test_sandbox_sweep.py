@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sandbox_support import UID
-from slot_agents import agent, opened, out, run
+from slot_agents import agent, open_slot, out, run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
 
@@ -33,10 +33,10 @@ def place():
 async def user(client, place, number, **fields):
     """Open a slot with a user of its own, which is swept up after below `place`."""
     sweep = {"tops": [str(place)], "kept": [str(place / "kept")]}
-    return await opened(client, place, uid=UID + number, gid=UID + number, umask=0o077, sweep=sweep, **fields)
+    return await open_slot(client, place, uid=UID + number, gid=UID + number, umask=0o077, sweep=sweep, **fields)
 
 
-def owned(place, number=0):
+def paths_owned_by(place, number=0):
     """Return what a user owns below `place`, as the names of the paths."""
     paths = (Path(folder, name) for folder, names, files in os.walk(place) for name in names + files)
     return sorted(str(path.relative_to(place)) for path in paths if path.lstat().st_uid == UID + number)
@@ -52,8 +52,8 @@ async def test_files_of_a_closed_slot_are_gone_everywhere_and_those_of_others_an
         await out(one, f"cd {place}; {odd}; chmod 0 sticky/d/e; chmod 500 sticky/d")
         await one.aclose()
         assert one.left is None
-        assert owned(place) == [f"kept/of-{UID}"]
-        assert [path for path in owned(place, 1) if "/of-" in path] == [
+        assert paths_owned_by(place) == [f"kept/of-{UID}"]
+        assert [path for path in paths_owned_by(place, 1) if "/of-" in path] == [
             f"{name}/of-{UID + 1}" for name in ("kept", "shared/inner/drop", "sticky")
         ]
 
@@ -74,8 +74,8 @@ async def test_what_others_have_put_into_a_directory_of_a_closed_slot_stays_and_
         await out(one, f"umask 0; cd {place}/sticky; mkdir open; mkdir -m 1777 open/stuck; touch open/mine")
         await out(other, f"cd {place}/sticky/open; mkdir sub; touch sub/yours stuck/yours")
         await one.aclose()
-        assert owned(place) == []
-        assert [path for path in owned(place, 1) if path.startswith("sticky")] == [
+        assert paths_owned_by(place) == []
+        assert [path for path in paths_owned_by(place, 1) if path.startswith("sticky")] == [
             "sticky/open", "sticky/open/stuck", "sticky/open/stuck/yours", "sticky/open/sub", "sticky/open/sub/yours",
         ]  # fmt: skip
         await other.aclose()
@@ -104,7 +104,7 @@ async def test_what_lies_in_a_directory_of_another_slot_is_found_there_now_or_wh
         await out(other, f"chmod 700 {place}/sticky/hidden")
         await one.aclose()
         assert one.left is None
-        assert [path for path in owned(place) if "seen" in path] == []
+        assert [path for path in paths_owned_by(place) if "seen" in path] == []
         await other.aclose()
         assert list((place / "sticky").iterdir()) == []
 
@@ -173,6 +173,6 @@ async def test_a_slot_whose_time_is_over_is_swept_up_after_before_its_holder_is_
         brief = await user(client, place, 1, lifetime=0.01)
         await out(slot, f"until ! test -d {brief.fields['workspace']}; do sleep 0.05; done")
         await brief.aclose()
-        assert owned(place, 1) == []
+        assert paths_owned_by(place, 1) == []
         await slot.aclose()
-        assert owned(place) == []
+        assert paths_owned_by(place) == []

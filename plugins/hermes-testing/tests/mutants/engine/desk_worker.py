@@ -18,7 +18,7 @@ def tell(*news):
     sys.stdout.flush()
 
 
-def described(error):
+def describe(error):
     """An error as plain values; an error that is not from the core fails the attempt."""
     if isinstance(error, HermesError):
         return type(error).__name__, error.message, error.hint
@@ -38,7 +38,7 @@ class Worker:
         )
 
     async def refusals(self, _key, tasks):
-        return {id_: described(error) for id_, error in (await self.engine.refusals(tasks)).items()}
+        return {id_: describe(error) for id_, error in (await self.engine.refusals(tasks)).items()}
 
     async def run_rollout(self, _key, rollout):
         return await self.engine.run_rollout(rollout)
@@ -49,7 +49,7 @@ class Worker:
         except asyncio.CancelledError:
             tell("cancelled", key, None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run must be told
-            tell("raised", key, described(error))
+            tell("raised", key, describe(error))
         finally:
             del self.running[key]
 

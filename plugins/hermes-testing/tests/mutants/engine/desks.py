@@ -153,7 +153,7 @@ class Desks:
         desk = self.free()
         desk.taken += 1
         try:
-            return await desk.ask("run_rollout", placed(rollout, desk))
+            return await desk.ask("run_rollout", place_at_desk(rollout, desk))
         finally:
             desk.taken -= 1
 
@@ -161,5 +161,5 @@ class Desks:
         await asyncio.gather(*(desk.aclose() for desk in self.desks))
 
 
-def placed(rollout, desk):
+def place_at_desk(rollout, desk):
     return dataclasses.replace(rollout, provenance={**rollout.provenance, "engine": desk.place})
