@@ -49,8 +49,8 @@ def test_an_installed_distribution_is_compared_by_version(install_version, requi
     assert (unmet_requirements([requirement], {}) == []) is is_met
 
 
-def test_a_version_that_is_not_a_number_is_below_every_other(installed):
-    installed("unknown")
+def test_a_version_that_is_not_a_number_is_below_every_other(install_version):
+    install_version("unknown")
     assert unmet_requirements(["dist:acme-thing"], {}) == []
     assert "got unknown" in unmet_requirements(["dist:acme-thing>=0.1"], {})[0]
 
