@@ -30,7 +30,7 @@ class TestTakesAClosedBlockForProse(Mutant):
 
 
 class _LeavesTheEndMark(TagParser):
-    def broken_at(self, text, start):
+    def end_of_broken(self, text, start):
         found = MARKS.search(text, start)
         return (len(text), True) if found is None else (found.start(), False)
 
@@ -70,7 +70,7 @@ class TestTakesABlockForProseUnlessItIsTheFirstThing(Mutant):
 
 
 class _DraftsOnlyCalls(TagParser):
-    def drafted(self, text, schemas, mode):
+    def reasoning_attempts(self, text, schemas, mode):
         return [attempt for attempt in self.attempts(text, schemas, mode) if self.is_good(attempt)]
 
 
@@ -115,11 +115,11 @@ def follows_text(reason, text, stop):
 
 
 class _EndsBehindTheObject(TagParser):
-    def repaired(self, text, start, reason, mode):
+    def repair(self, text, start, reason, mode):
         stop = self.body_end(text, start)
         if follows_text(reason, text, stop):
-            return *self.fields(self.decoded(text[start:stop])), AttemptStatus.UNCLOSED, reason, stop
-        return super().repaired(text, start, reason, mode)
+            return *self.fields(self.decode_body(text[start:stop])), AttemptStatus.UNCLOSED, reason, stop
+        return super().repair(text, start, reason, mode)
 
 
 class TestLeavesTextBehindACallAndItsEndMarkInTheContent(Mutant):
@@ -128,12 +128,12 @@ class TestLeavesTextBehindACallAndItsEndMarkInTheContent(Mutant):
 
 
 class _DropsWhatFollowsTheObject(TagParser):
-    def repaired(self, text, start, reason, mode):
+    def repair(self, text, start, reason, mode):
         stop = self.body_end(text, start)
         if follows_text(reason, text, stop):
             closing = MARKS.search(text, stop)
-            return *self.fields(self.decoded(text[start:stop])), AttemptStatus.OK, "", closing.end()
-        return super().repaired(text, start, reason, mode)
+            return *self.fields(self.decode_body(text[start:stop])), AttemptStatus.OK, "", closing.end()
+        return super().repair(text, start, reason, mode)
 
 
 class TestDropsTextBehindACallInItsBlock(Mutant):

@@ -180,7 +180,7 @@ class TestTakesDraftsForCalls(Mutant):
 
 
 class _ForgetsTheReasoning(TagParser):
-    def moved(self, attempt, by):
+    def shift(self, attempt, by):
         return attempt
 
 
@@ -219,7 +219,7 @@ class TestLosesTheGoodWithTheBad(Mutant):
 
 
 class _SwallowsTheRest(TagParser):
-    def broken_at(self, text, start):
+    def end_of_broken(self, text, start):
         end = text.rfind(CLOSE, start)
         return (len(text), True) if end < 0 else (end + len(CLOSE), False)
 
@@ -237,7 +237,7 @@ class TestSwallowsWhatFollowsABadCall(Mutant):
 
 
 class _Silent(TagParser):
-    def refused(self, attempt, refused, text):
+    def refuse(self, attempt, refused, text):
         return None
 
 
@@ -266,8 +266,8 @@ class TestSaysNothingOfBadCalls(Mutant):
 
 
 class _GuessesArguments(TagParser):
-    def refused(self, attempt, refused, text):
-        attempt = super().refused(attempt, refused, text)
+    def refuse(self, attempt, refused, text):
+        attempt = super().refuse(attempt, refused, text)
         name = attempt.raw.partition('"name": "')[2].partition('"')[0]
         made = replace(attempt, status=AttemptStatus.UNCLOSED, name=name, arguments="{}", value={})
         return made if refused.is_cut and name else attempt
@@ -341,8 +341,8 @@ class TestFindsNoCallAfterAQuote(Mutant):
 
 
 class _AlwaysRepairs(TagParser):
-    def repaired(self, text, start, reason, mode):
-        return super().repaired(text, start, reason, "lenient")
+    def repair(self, text, start, reason, mode):
+        return super().repair(text, start, reason, "lenient")
 
 
 class TestRepairsInStrictMode(Mutant):
@@ -399,9 +399,9 @@ class TestWritesWholeNumbersAsIntegers(Mutant):
 
 
 class _CallsTheNameless(TagParser):
-    def judged(self, attempt, schemas):
+    def judge(self, attempt, schemas):
         name = attempt.name if isinstance(attempt.name, str) else ""
-        return super().judged(replace(attempt, name=name if name.strip() else "unnamed"), schemas)
+        return super().judge(replace(attempt, name=name if name.strip() else "unnamed"), schemas)
 
 
 class TestGivesTheNamelessAName(Mutant):
@@ -422,12 +422,12 @@ class TestReadsInfinity(Mutant):
 
 
 class _TextsAreTexts(TagParser):
-    def judged(self, attempt, schemas):
+    def judge(self, attempt, schemas):
         words = {"True": True, "None": None}
         value = attempt.value if isinstance(attempt.value, dict) else {}
         known = isinstance(schemas, dict) and isinstance(attempt.name, str) and attempt.name in schemas
         read = {key: words.get(one, one) if isinstance(one, str) else one for key, one in value.items()}
-        return super().judged(replace(attempt, value=read) if known and value else attempt, schemas)
+        return super().judge(replace(attempt, value=read) if known and value else attempt, schemas)
 
 
 class TestReadsOtherThingsWithTools(Mutant):

@@ -209,11 +209,11 @@ class TestStreamIsQuadratic(Mutant):
 
 
 class _CountsFromTheStart(TagParser):
-    def refused(self, attempt, refused, text):
+    def refuse(self, attempt, refused, text):
         line = 1
         for character in text[: attempt.start]:
             line += character == "\n"
-        return super().refused(attempt, RefusedError(f"line {line}: {refused.reason}", refused.stop), text)
+        return super().refuse(attempt, RefusedError(f"line {line}: {refused.reason}", refused.stop), text)
 
 
 class TestIsQuadraticInPython(Mutant):

@@ -11,8 +11,8 @@ from hermes_core.contracts.parsing import AttemptStatus
 
 
 class _ForgetsValues(TagParser):
-    def judged(self, attempt, schemas):
-        return replace(super().judged(attempt, schemas), value=None)
+    def judge(self, attempt, schemas):
+        return replace(super().judge(attempt, schemas), value=None)
 
 
 class TestAttemptsHaveNoValue(Mutant):

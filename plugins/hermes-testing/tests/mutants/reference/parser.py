@@ -51,14 +51,14 @@ class BlockParser(BufferedParser):
         """Return name, arguments, status, reason and end; raise RefusedError for an unreadable body."""
 
     @abstractmethod
-    def written(self, name, arguments):
+    def write_body(self, name, arguments):
         """Write a body."""
 
     def parse(self, text, tools=None, mode="strict"):
         schemas = None if tools is None else dict(map(self.schema, tools))
         start = self.reasoning_end(text)
-        drafts = [self.draft(attempt) for attempt in self.drafted(text[:start], schemas, mode)]
-        attempts = [self.moved(attempt, start) for attempt in self.attempts(text[start:], schemas, mode)]
+        drafts = [self.draft(attempt) for attempt in self.reasoning_attempts(text[:start], schemas, mode)]
+        attempts = [self.shift(attempt, start) for attempt in self.attempts(text[start:], schemas, mode)]
         good = [attempt for attempt in attempts if self.is_good(attempt)]
         segments = list(self.segments(text, start, attempts, good))
         return ParseResult(
@@ -80,14 +80,14 @@ class BlockParser(BufferedParser):
         end = text.find("</think>")
         return 0 if not text.startswith("<think>") else len(text) if end < 0 else end + len("</think>")
 
-    def drafted(self, text, schemas, mode):
+    def reasoning_attempts(self, text, schemas, mode):
         """Return the attempts in reasoning."""
         return self.attempts(text, schemas, mode)
 
     def draft(self, attempt):
         return replace(attempt, status=AttemptStatus.IN_REASONING, reason="drafted")
 
-    def moved(self, attempt, by):
+    def shift(self, attempt, by):
         return replace(attempt, start=attempt.start + by, end=attempt.end + by)
 
     def is_good(self, attempt):
@@ -115,7 +115,7 @@ class BlockParser(BufferedParser):
             name, arguments, status, reason, end = self.body(text, body, schemas, mode)
         except RefusedError as refused:
             status = AttemptStatus.TRUNCATED if refused.is_cut else AttemptStatus.INVALID_JSON
-            return self.refused(ParseAttempt(status=status, raw="", start=start, end=refused.stop), refused, text)
+            return self.refuse(ParseAttempt(status=status, raw="", start=start, end=refused.stop), refused, text)
         again = self.repeated_end(text, end)
         if again > end:
             said = "the end tag appears twice"
@@ -123,7 +123,7 @@ class BlockParser(BufferedParser):
             reason, end = f"{reason}; {said}" if reason else said, again
         made = ParseAttempt(status=status, raw=text[start:end], start=start, end=end, name=name, reason=reason)
         try:
-            return self.judged(replace(made, value=arguments), schemas)
+            return self.judge(replace(made, value=arguments), schemas)
         except (ValueError, RecursionError) as error:
             return replace(made, status=AttemptStatus.INVALID_JSON, reason=str(error), value=None)
 
@@ -131,10 +131,10 @@ class BlockParser(BufferedParser):
         """Return where a call with a duplicate end tag ends."""
         return AGAIN.match(text, end).end() if text.endswith(CLOSE, 0, end) else end
 
-    def refused(self, attempt, refused, text):
+    def refuse(self, attempt, refused, text):
         return replace(attempt, raw=text[attempt.start : attempt.end], reason=refused.reason)
 
-    def judged(self, attempt, schemas):
+    def judge(self, attempt, schemas):
         name, arguments = attempt.name, attempt.value
         if not isinstance(name, str) or not any(map(str.isalnum, name)) or not isinstance(arguments, dict):
             return replace(attempt, status=AttemptStatus.MISSING_NAME, reason="no name or no arguments")
@@ -148,7 +148,7 @@ class BlockParser(BufferedParser):
     def dumps(self, arguments):
         return json.dumps(arguments, allow_nan=False)
 
-    def broken_at(self, text, start):
+    def end_of_broken(self, text, start):
         """Where an unreadable body ends: after its end mark, before the next call, or with the text."""
         found = MARKS.search(text, start)
         if found is None:
@@ -186,7 +186,7 @@ class BlockParser(BufferedParser):
         if type(value) is not dict:
             raise ValueError(f"the arguments of {function['name']!r} are no object")
         self.dumps(value)
-        return f"{OPEN}{self.written(function['name'], value)}{CLOSE}"
+        return f"{OPEN}{self.write_body(function['name'], value)}{CLOSE}"
 
 
 class TagParser(BlockParser):
@@ -200,14 +200,14 @@ class TagParser(BlockParser):
     def body(self, text, start, schemas, mode):
         stop = self.body_end(text, start)
         try:
-            value = self.decoded(text[start:stop])
+            value = self.decode_body(text[start:stop])
         except (ValueError, RecursionError) as error:
-            return self.repaired(text, start, str(error) or "too deep", mode)
+            return self.repair(text, start, str(error) or "too deep", mode)
         closing = MARKS.search(text, stop)
         if closing is None or closing[0] == OPEN:
             return *self.fields(value), AttemptStatus.UNCLOSED, "no end tag", stop
         if text[stop : closing.start()].strip():
-            return self.repaired(text, start, "something between the object and the end tag", mode)
+            return self.repair(text, start, "something between the object and the end tag", mode)
         return *self.fields(value), AttemptStatus.OK, "", closing.end()
 
     def body_end(self, text, start):
@@ -220,7 +220,7 @@ class TagParser(BlockParser):
                 return found.end()
         return len(text)
 
-    def decoded(self, body):
+    def decode_body(self, body):
         # Only the body, because an error of json counts the lines before it.
         return json.loads(body, parse_constant=self.constant)
 
@@ -228,8 +228,8 @@ class TagParser(BlockParser):
         value = value if isinstance(value, dict) else {}
         return value.get("name"), value.get("arguments") or {}
 
-    def repaired(self, text, start, reason, mode):
-        stop, is_cut = self.broken_at(text, start)
+    def repair(self, text, start, reason, mode):
+        stop, is_cut = self.end_of_broken(text, start)
         body = text[start:stop].removesuffix(CLOSE)
         for read in self.repairs if mode == "lenient" and not is_cut else ():
             try:
@@ -250,7 +250,7 @@ class TagParser(BlockParser):
     def python(self, body):
         return json.loads(json.dumps(ast.literal_eval(body), allow_nan=False))
 
-    def written(self, name, arguments):
+    def write_body(self, name, arguments):
         return json.dumps({"name": name, "arguments": arguments})
 
 
@@ -268,7 +268,7 @@ class FieldParser(BlockParser):
     def body(self, text, start, schemas, mode):
         name = self.NAME.match(text, start)
         if name is None:
-            stop, is_cut = self.broken_at(text, start)
+            stop, is_cut = self.end_of_broken(text, start)
             raise RefusedError("no name", stop, is_cut=is_cut)
         declared = (schemas or {}).get(name[1], {})
         arguments, notes, at = {}, [], name.end()
@@ -281,7 +281,7 @@ class FieldParser(BlockParser):
             at = end.end()
         if text.startswith(CLOSE, at):
             return name[1], arguments, AttemptStatus.OK, "; ".join(notes), at + len(CLOSE)
-        stop, is_cut = self.broken_at(text, at)
+        stop, is_cut = self.end_of_broken(text, at)
         raise RefusedError("neither a field nor the end", stop, is_cut=is_cut)
 
     def types(self, schema):
@@ -341,7 +341,7 @@ class FieldParser(BlockParser):
             raise ValueError("a value holds a mark of the format, which would end it")
         return block
 
-    def written(self, name, arguments):
+    def write_body(self, name, arguments):
         return name + "".join(f"<arg={key}>{self.spelt(value)}</arg>" for key, value in arguments.items())
 
     def spelt(self, value):

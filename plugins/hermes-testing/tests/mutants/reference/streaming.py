@@ -48,7 +48,7 @@ class TagStream:
         start = self.base + len(self.waiting) - len(text)
         self.base, self.waiting = start + found.end, text[found.end :]
         self.calls += 1
-        placed = self.parser.moved(found, start)
+        placed = self.parser.shift(found, start)
         call = ParsedCall(name=found.name, arguments=found.arguments, id=self.parser.id_of(placed))
         return [ParseEvent(kind="call", text=found.raw, call=call)]
 

@@ -42,7 +42,7 @@ class FieldSuite(TagSuite):
     }
 
     def wire(self, calls, content=""):
-        blocks = [f"<call>{FieldParser().written(*call)}</call>" for call in calls]
+        blocks = [f"<call>{FieldParser().write_body(*call)}</call>" for call in calls]
         return "\n".join([*([content] if content else []), *blocks])
 
 
