@@ -46,7 +46,7 @@ def test_a_listing_imports_no_third_party_module_at_all(arguments, site):
 
 
 def test_loading_light_plugins_imports_nothing_heavy(site):
-    """Complaint 3: the start grew with every plugin."""
+    """A complaint about other plugin frameworks: the start grew with every plugin."""
     site.install("acme-exact", verifier())
     code = LISTING.format(["plugins", "list", "--load"])
     modules = modules_after(code, str(site.folder), HERMES_PLUGINS="hermes-tools,acme-exact")

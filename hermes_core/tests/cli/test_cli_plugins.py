@@ -44,7 +44,7 @@ def has_ended(pid):
 
 class TestList:
     def test_the_default_imports_no_plugin(self, site, plugins):
-        """Complaint 2: a broken plugin made the command fail that would remove it."""
+        """A complaint about other plugin frameworks: a broken plugin made the command fail that would remove it."""
         site.install("acme-docker", "raise AssertionError('imported')", version="3.1")
         status, text = plugins("list")
         assert status == 0
@@ -131,7 +131,7 @@ class TestShow:
         assert site.module("other_one") not in sys.modules
 
     def test_a_blocked_plugin_is_shown_without_being_imported(self, site, plugins):
-        """Complaint 4: what is disabled must not be imported, whoever asks."""
+        """A complaint about other plugin frameworks: what is disabled must not be imported, whoever asks."""
         site.install("acme-crate", "raise AssertionError('imported')")
         status, text = plugins("show", "acme-crate", allow="acme-crate", HERMES_PLUGINS_DISABLE="crate")
         assert status == 0
@@ -172,7 +172,7 @@ class TestDoctor:
         ],
     )
     def test_a_plugin_that_takes_its_process_down_is_reported(self, site, plugins, source, message):
-        """Complaint 15: a doctor that loads differently from the runtime stays green."""
+        """A complaint about other plugin frameworks: a doctor that loads differently from the runtime stays green."""
         site.install("acme-docker", source)
         site.install("acme-good", verifier())
         status, (bad, good) = self.findings(plugins, "acme-docker", "acme-good")
@@ -220,7 +220,7 @@ class TestDoctor:
         assert "the program 'no-such-program-x' is not on PATH" in finding["message"]
 
     def test_a_heavy_plugin_module_is_a_warning(self, site, plugins):
-        """Complaint 3: the start grew with every plugin."""
+        """A complaint about other plugin frameworks: the start grew with every plugin."""
         site.install("acme-docker", "import pydantic\n" + __import__("textwrap").dedent(backend()))
         status, (_, finding) = self.findings(plugins, "acme-docker")
         assert status == 0

@@ -106,7 +106,7 @@ def test_whatever_can_be_called_that_way_passes_as_class_and_as_object(good):
     ],
 )
 def test_what_would_fail_in_the_middle_of_a_run_is_named(bad, message):
-    """`isinstance` with a runtime protocol looks at names only (complaint 9)."""
+    """`isinstance` with a runtime protocol looks at names only."""
     assert message in contract_violations(bad, Opener)
     assert message in contract_violations(bad(), Opener)
 

@@ -88,7 +88,7 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
     ],
 )
 def test_a_broken_plugin_is_a_record_and_the_others_still_work(site, load, source, note):
-    """Complaints 1, 9, 11: one broken plugin kills the tool; typos are silent; async hooks are not awaited."""
+    """A complaint about other plugin frameworks: one broken plugin kills the tool; typos are silent; async hooks are not awaited."""
     broken = site.install("a-broken", source)
     good = site.install("z-good", backend())
     registry = load(broken, good)
@@ -150,7 +150,7 @@ def test_strict_makes_any_failure_fatal(site, load):
 
 
 def test_a_plugin_that_is_left_out_is_one_line_in_the_log(site, load, caplog):
-    """Complaint 1: the opposite of a crash, an import error that was swallowed."""
+    """A complaint about other plugin frameworks: the opposite of a crash, an import error that was swallowed."""
     plugin = site.install("acme-broken", "raise RuntimeError('boom')")
     load(plugin, site.install("acme-good"))
     (line,) = caplog.messages
@@ -190,7 +190,7 @@ def test_loading_twice_gives_two_equal_registries_that_share_nothing(site, load)
 
 
 def test_plugins_are_sorted_by_distribution_and_name_whatever_order_they_lie_in(site, load):
-    """Complaint 8: the order of hooks was that of the file system."""
+    """A complaint about other plugin frameworks: the order of hooks was that of the file system."""
     ids = [site.install(name) for name in ("zeta-b", "alpha-z", "mid-c")]
     assert list(states(load(*ids))) == ["alpha-z:z", "mid-c:c", "zeta-b:b"]
 

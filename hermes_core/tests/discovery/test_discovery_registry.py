@@ -46,7 +46,7 @@ def test_an_unknown_kind_lists_the_kinds(load):
 
 
 class TestConflicts:
-    """Complaint 7: collisions were decided silently, by the order of installation."""
+    """A complaint about other plugin frameworks: collisions were decided silently, by the order of installation."""
 
     def test_a_bare_name_of_two_plugins_is_an_error_with_the_lines_that_settle_it(self, two, load):
         registry = load(*two)
@@ -190,7 +190,7 @@ class TestLoading:
         ],
     )
     def test_a_target_that_cannot_be_imported_is_broken_and_the_rest_works(self, site, load, target, reason):
-        """Complaint 6: one missing optional dependency lost all components of a plugin."""
+        """A complaint about other plugin frameworks: one missing optional dependency lost all components of a plugin."""
         (site.folder / "needy_module.py").write_text("import sympy_is_missing")
         (site.folder / "exiting_module.py").write_text("import sys; sys.exit(4)")
         site.install("acme-docker", backend(target=target) + verifier())
@@ -263,7 +263,7 @@ class TestLoading:
         assert registry.load("backend", "docker").__name__ == "Backend"
 
     def test_looking_a_component_up_again_reads_no_metadata(self, site, load, monkeypatch):
-        """Complaint 5: the metadata were read on the hot path."""
+        """A complaint about other plugin frameworks: the metadata were read on the hot path."""
         site.install("acme-docker", backend(requires=("dist:acme-docker",)))
         registry = load("acme-docker")
         registry.create("backend", "docker")
@@ -375,7 +375,7 @@ class TestParserFor:
 
 class TestProvenance:
     def test_only_the_plugins_that_were_used_and_the_core_are_recorded(self, site, load):
-        """Complaint 20: new installed code runs without anybody knowing which."""
+        """A complaint about other plugin frameworks: new installed code runs without anybody knowing which."""
         site.install("acme-docker", backend(), version="2.1")
         site.install("acme-exact", verifier())
         registry = load("acme-docker", "acme-exact")

@@ -30,14 +30,14 @@ def test_finding_imports_nothing(site):
     "name", ["acme-docker", "Acme_Docker", "acme.docker", "tainer", "Tainer", "acme_docker:tainer"]
 )
 def test_a_filter_takes_a_distribution_or_an_entry_point_normalised(site, load, name):
-    """Complaint 12: which name do I block?"""
+    """A complaint about other plugin frameworks: which name do I block?"""
     site.install("Acme.Docker", MARKS_IMPORT, entry="tainer")
     assert find_records(disable=(name,))["acme-docker:tainer"].state == "blocked"
     assert find_records(allow=(name,))["acme-docker:tainer"].state == "found"
 
 
 def test_a_blocked_plugin_is_never_imported(site, load):
-    """Complaint 4: disabled plugins were imported and thrown away."""
+    """A complaint about other plugin frameworks: disabled plugins were imported and thrown away."""
     site.install("acme-crate", MARKS_IMPORT)
     load(allow=())
     load(allow=("acme-crate",), disable=("crate",))
@@ -56,7 +56,7 @@ def test_disable_wins_over_allow_and_says_why(site):
 
 @pytest.mark.parametrize("where", ["allow", "disable"])
 def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where):
-    """Complaint 12: an unknown name in a filter was ignored without a word."""
+    """A complaint about other plugin frameworks: an unknown name in a filter was ignored without a word."""
     site.install("acme-docker")
     with pytest.raises(ConfigError, match="names 'acme-dokcer', which is not an installed plugin") as caught:
         find_records(**{where: ("acme-dokcer",)})
@@ -68,7 +68,7 @@ def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where
 @pytest.mark.parametrize("name", ["hermes-agent-core", "hermes_agent_core"])
 def test_a_filter_that_names_the_core_is_told_to_leave_it_out(where, name):
     with pytest.raises(ConfigError, match="remove the name: the core itself is always used") as caught:
-        found(**{where: (name,)})
+        find_records(**{where: (name,)})
     assert "did you mean" not in str(caught.value)
 
 
@@ -102,7 +102,7 @@ def test_asking_for_a_plugin_and_disabling_it_is_an_error(site, load):
 
 
 def test_a_distribution_that_lies_there_twice_counts_once_and_is_reported(site, tmp_path, monkeypatch):
-    """Complaint 14: editable installs were listed twice."""
+    """A complaint about other plugin frameworks: editable installs were listed twice."""
     site.install("acme-docker", backend(), version="2.0")
     behind = tmp_path / "behind"
     behind.mkdir()

@@ -79,6 +79,6 @@ def test_a_wrong_config_says_what_was_wanted_and_found(config, message):
 @settings(max_examples=40)
 @given(SETTINGS)
 def test_settings_cross_processes_unchanged(built):
-    """Complaint 13: workers did not see the plugins of their parent."""
+    """A complaint about other plugin frameworks: workers did not see the plugins of their parent."""
     assert PluginSettings().with_config(built.to_json()) == built
     assert pickle.loads(pickle.dumps(built)) == built

@@ -53,7 +53,9 @@ async def new_backend(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
-async def test_the_limit_of_processes_is_enforced_and_recorded_with_its_means(new_backend: Made, place: str, how: str) -> None:
+async def test_the_limit_of_processes_is_enforced_and_recorded_with_its_means(
+    new_backend: Made, place: str, how: str
+) -> None:
     backend = new_backend(place, pids=60)
     async with await backend.open(_ask()) as box:
         assert re.fullmatch(how.format(60), box.provenance["limits"]["pids"])
@@ -80,9 +82,7 @@ async def test_each_instance_has_its_own_number_of_processes(new_backend: Made, 
 
 
 @pytest.mark.parametrize("place", ["groups", "no groups"])
-async def test_processes_at_their_limit_end_with_their_sandbox(
-    new_backend: Made, tmp_path: Path, place: str
-) -> None:
+async def test_processes_at_their_limit_end_with_their_sandbox(new_backend: Made, tmp_path: Path, place: str) -> None:
     box = await new_backend(place).open(_ask())
     assert await fill_with_processes(box, 3000) > 900
     async with asyncio.timeout(60):
