@@ -88,7 +88,7 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
     ],
 )
 def test_a_broken_plugin_is_a_record_and_the_others_still_work(site, load, source, note):
-    """A complaint about other plugin frameworks: one broken plugin kills the tool; typos are silent; async hooks are not awaited."""
+    """In other frameworks: one broken plugin kills the tool; typos are silent; async hooks are not awaited."""
     broken = site.install("a-broken", source)
     good = site.install("z-good", backend())
     registry = load(broken, good)

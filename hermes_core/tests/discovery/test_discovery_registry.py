@@ -190,7 +190,7 @@ class TestLoading:
         ],
     )
     def test_a_target_that_cannot_be_imported_is_broken_and_the_rest_works(self, site, load, target, reason):
-        """A complaint about other plugin frameworks: one missing optional dependency lost all components of a plugin."""
+        """In other frameworks: one missing optional dependency lost all components of a plugin."""
         (site.folder / "needy_module.py").write_text("import sympy_is_missing")
         (site.folder / "exiting_module.py").write_text("import sys; sys.exit(4)")
         site.install("acme-docker", backend(target=target) + verifier())
