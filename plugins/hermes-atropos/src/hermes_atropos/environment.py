@@ -294,8 +294,10 @@ class Environment(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib 
 
     async def aclose(self) -> None:
         """Close sandboxes, connections and files."""
-        await self.outlet.aclose()
-        await self._workshop.aclose()
+        try:
+            await self.outlet.aclose()
+        finally:
+            await self._workshop.aclose()
 
     async def _run_evaluate(self) -> Any:
         """Set up, evaluate, and close."""

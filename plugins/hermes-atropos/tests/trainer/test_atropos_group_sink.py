@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from atropos_envs import config
+from atropos_envs import ChatDouble, config, environment, says
 
 from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.trainer.group_sink import GroupSink
@@ -97,6 +97,25 @@ async def test_closing_records_what_was_delivered_while_the_ledger_was_full(outl
     await outlet.aclose()
     assert [(end, reason) for _, end, reason in disk.lines] == [("sent", "received")] * 2
     assert len({rollout for rollout, _, _ in disk.lines}) == 2
+
+
+async def test_closing_ends_sandboxes_and_connections_although_the_ledger_cannot_be_written(monkeypatch):
+    """With a full disk they stayed open."""
+    env = environment(ChatDouble(lambda _: says("0")))
+    await env.setup()
+    workshop, closed = env._workshop, []
+
+    async def refuse():
+        raise OutputError("the ledger cannot be written")
+
+    async def close():
+        closed.append(await type(workshop).aclose(workshop))
+
+    monkeypatch.setattr(env.outlet, "aclose", refuse)
+    monkeypatch.setattr(workshop, "aclose", close)
+    with pytest.raises(OutputError):
+        await env.aclose()
+    assert len(closed) == 1
 
 
 async def received(groups):

@@ -34,8 +34,9 @@ def copy_error(error: BaseException) -> BaseException:
     """Return a copy of an error for one of several waiters; one object would collect the tracebacks of all."""
     try:
         copied = copy.copy(error)
-    except TypeError:  # its constructor takes more than its message
-        copied = BackendError(message_of(error))
+    except TypeError:  # its constructor takes more than `args` has
+        copied = type(error).__new__(type(error), *error.args)
+        copied.__dict__.update(vars(error))
     copied.__cause__ = error
     return copied
 

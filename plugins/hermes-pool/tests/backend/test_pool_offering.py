@@ -14,6 +14,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotUnavailableError
 from hermes_pool.backend.members import Member
 from hermes_pool.backend.offering import Offering
+from hermes_pool.refusals import with_member_name
 from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
 from hermes_sandbox.backends import SandboxHost, SlotOffer
@@ -327,6 +328,20 @@ def test_a_create_that_refuses_for_good_is_an_error_of_its_type_that_names_the_m
     run_scene(scene)
 
 
+class NoGpuError(SandboxRefusedError):
+    """A third party's error, whose constructor takes more than a message."""
+
+    def __init__(self, gpu, node):
+        super().__init__(f"no {gpu} on {node}", hint="ask for another")
+
+
+def test_a_final_error_of_any_class_stays_final_and_keeps_its_hint():
+    """One that could not be copied by its constructor became a `BackendError`, which is tried again."""
+    error = with_member_name(NoGpuError("h100", "n1"), "m1")
+    assert (type(error), error.retryable, error.hint) == (NoGpuError, False, "ask for another")
+    assert error.message == "member m1 of the pool: no h100 on n1"
+
+
 def test_a_waiter_for_one_member_gets_the_failures_of_that_member_only():
     """The check at the start of a run listed all members, once for each of them."""
 
@@ -357,6 +372,21 @@ def test_a_final_error_of_one_member_refuses_no_sandbox_that_another_can_serve()
         for _, seat in [*taken[1:], await waiting]:
             await seat.release()
         await pool.queue.aclose()
+
+    run_scene(scene)
+
+
+def test_a_member_set_apart_is_asked_at_once_if_the_other_has_refused_the_sandbox_for_good():
+    """It was asked after its quarantine, and with a long one the sandbox was refused."""
+
+    async def scene():
+        pool = Members(Backend(starting=refusing("no such image")), Backend(), quarantine=600, acquire_timeout=60)
+        pool.queue.fleets[1].set_apart(BackendError("a passing failure"))
+        began = asyncio.get_running_loop().time()
+        kind = await pool.take()
+        assert asyncio.get_running_loop().time() - began < 2
+        await pool.queue.aclose()
+        return kind
 
     run_scene(scene)
 

@@ -120,6 +120,11 @@ def test_a_secret_option_is_neither_shown_nor_told(strangers, config):
         ({"tool": {"greet": {"wrod": "x"}}}, r"options\.tool\.greet: tool:greet has no option 'wrod'"),
         ({"tool": {"greet": {"word": ["x"]}}}, r"options\.tool\.greet: the options of tool:greet are wrong: word"),
         ({"model": {"calller": {}}}, r"options\.model\.calller: no loaded plugin declares model 'calller'"),
+        (
+            {"task_source": {"hermes-runner:jsonl": {}}},
+            r"(?s)options\.task_source: expected the name 'jsonl', got 'hermes-runner:jsonl'.*"
+            r"plugins\.prefer: \{task_source:jsonl: hermes-runner\}",
+        ),
     ],
 )
 async def test_a_wrong_option_stops_the_run_before_it_begins_with_its_field(strangers, config, options, said):

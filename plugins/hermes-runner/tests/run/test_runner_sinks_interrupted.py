@@ -298,9 +298,11 @@ def test_ctrl_c_ends_a_run_whose_event_loop_a_plugin_blocks(engines, config, mon
         raise AssertionError("Ctrl-C twice did not end what blocks the event loop")
 
     monkeypatch.setattr(LocalEngine, "refusals", block)
+    usual = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         execute(config(), registry, api_key=None, stream=io.StringIO())
     assert len(closed) == 1
+    assert signal.getsignal(signal.SIGINT) is usual
 
 
 @pytest.fixture

@@ -218,6 +218,26 @@ async def test_a_shared_agent_that_a_command_has_stopped_is_killed_with_its_host
     assert await program.has_ended()
 
 
+async def test_an_agent_that_cannot_be_killed_leaves_no_link_open(machines, monkeypatch):
+    """The error of the kill left the link open, and kept what survived from being looked for."""
+    monkeypatch.setattr(ShellLink, "program", LastingProgram)
+    backend = machines(patience=0.5, slots_per_agent=1)
+    box = await backend.open(SandboxSpec())
+    first = backend.links[0]
+    (program,) = first.started
+    with pytest.raises(SandboxLostError):
+        await box.exec("kill -STOP $PPID; echo stopped")
+
+    async def refuse(*_, **__):
+        raise BackendError("no further session on this connection")
+
+    first.run = refuse
+    await box.aclose()
+    assert not first.alive
+    await backend.aclose()
+    assert await program.has_ended()
+
+
 @pytest.mark.parametrize("ending", ["killed", "reclaimed"])
 async def test_what_is_saved_of_a_shared_session_goes_when_the_agent_was_killed(machines, tmp_path, ending):
     backend = machines()

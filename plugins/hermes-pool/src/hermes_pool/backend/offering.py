@@ -137,13 +137,21 @@ class Offering:
             self._queue.end_offers(self._waiter)
 
     async def _wait_out(self, member: Member) -> None:
-        """Wait until a member is no longer set apart, or every member is."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(member.fleet.apart_until):
-                await self._none_is_able.wait()
+        """Wait until a member is no longer set apart, or no other can serve the waiter."""
+        loop = asyncio.get_running_loop()
+        while self._is_passed_over(member, loop.time()):
+            # The members' starts change who can, so look again before the time is over.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(member.fleet.apart_until, loop.time() + _PAUSE)):
+                    await self._none_is_able.wait()
 
     def _is_passed_over(self, member: Member, now: float) -> bool:
-        return member.fleet.is_apart(now) and not all(other.fleet.is_apart(now) for other in self._members)
+        return member.fleet.is_apart(now) and any(self._is_able(other, now) for other in self._members)
+
+    def _is_able(self, member: Member, now: float) -> bool:
+        kinds = self._waiter.line.kinds if self._waiter.line else ()
+        has_refused = any(kind.member == member.fleet.number and now < kind.apart_until for kind in kinds)
+        return not has_refused and not member.fleet.is_apart(now)
 
     def _offer_of(self, member: Member, host: SandboxHost) -> SlotOffer:
         offer = host.offer

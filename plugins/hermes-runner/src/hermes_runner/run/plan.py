@@ -89,6 +89,12 @@ def check_options(config: RunConfig, registry: Registry) -> None:
                 registry.create(kind, name, options)
             except HermesError as error:
                 raise ConfigError(f"options.{kind}.{name}: {error.message}", hint=error.hint) from error
+            if ":" in name:
+                bare = name.rpartition(":")[2]
+                raise ConfigError(
+                    f"options.{kind}: expected the name {bare!r}, got {name!r}",
+                    hint=f"to choose the plugin, write plugins.prefer: {{{kind}:{bare}: {name.rpartition(':')[0]}}}",
+                )
 
 
 def _check(task: Task, config: RunConfig, registry: Registry) -> None:

@@ -393,6 +393,7 @@ def execute(
     """
     run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
     received: list[int] = []
+    usual = signal.getsignal(signal.SIGINT)
     try:
         return asyncio.run(_terminable(run, received))
     except KeyboardInterrupt:
@@ -403,6 +404,9 @@ def execute(
             raise KeyboardInterrupt(run.account()) from None
         _say_last(stream, f"terminated: {run.account()}; the same command continues the run\n")
         raise SystemExit(128 + first) from None
+    finally:
+        # asyncio.run leaves its own handler if the loop could not end, and a later loop would then set none.
+        signal.signal(signal.SIGINT, usual)
 
 
 def _say_last(stream: Any, text: str) -> None:

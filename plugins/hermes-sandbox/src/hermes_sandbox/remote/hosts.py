@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE
 from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.protocol.client import AgentStream
@@ -60,8 +60,10 @@ class RemoteHost(SandboxHost):
         agent.stream.writer.close()
         well = await agent.wait(_GRACE)
         if not agent.over:
-            await self._kill_agent()
-            await self._link.aclose()
+            try:
+                await self._kill_agent()
+            finally:
+                await self._link.aclose()
         return well
 
     async def _kill_agent(self) -> None:
@@ -71,7 +73,7 @@ class RemoteHost(SandboxHost):
         nowhere = f"{self._options.root_dir.rstrip('/')}/{self._mark}"
         arguments = (self._machine.python, self._mark, nowhere)
         # A link to a machine that has gone silent may block longer than the timeout of a command.
-        with contextlib.suppress(SandboxLostError, TimeoutError):
+        with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(_KILLING):
                 await sweep(self._link, *arguments, delete=False, timeout=_KILLING)
 

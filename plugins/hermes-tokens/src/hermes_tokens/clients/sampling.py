@@ -17,7 +17,8 @@ _SET_BY_THE_CLIENT: Final = frozenset(
 class SamplingParameterError(ConfigError):
     """A sampling parameter cannot be sent; `parameter` is its name."""
 
-    def __init__(self, message: str, *, parameter: str, hint: str) -> None:
+    # With defaults, because an error is copied and unpickled by its message alone.
+    def __init__(self, message: str, *, parameter: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.parameter = parameter
 
