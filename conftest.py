@@ -136,7 +136,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     everything = _ends_a_module(item, nextitem) or time.monotonic() - item.stash[_BEGAN] > 0.5
     leaks = _collect_garbage(2 if everything else 1)
     if leaks:
-        pytest.fail("the test left what nobody closed:\n" + "\n".join(leaks), pytrace=False)
+        pytest.fail("the test left resources open:\n" + "\n".join(leaks), pytrace=False)
     return done
 
 
@@ -180,7 +180,7 @@ def _ends_a_module(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
 
 
 def _collect_garbage(generation: int) -> list[str]:
-    """Return what was said meanwhile by that which nobody can catch: finalizers."""
+    """Collect garbage, and return the errors of finalizers, which no code can catch."""
     said: list[str] = []
     hook = sys.unraisablehook
     sys.unraisablehook = lambda raised: said.append(f"{raised.object!r}: {raised.exc_value!r}")

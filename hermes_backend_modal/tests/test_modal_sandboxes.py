@@ -72,7 +72,7 @@ async def test_a_task_s_limits_are_hard_ones(standin, tmp_path):
 
 async def test_an_unshared_sandbox_records_that_this_backend_sets_no_process_limit(standin, tmp_path):
     async with Opened(standin, tmp_path, SPEC, pids=50) as (sandbox, _):
-        assert sandbox.provenance["limits"]["pids"] == "no limit of this backend: the sandbox has its own kernel"
+        assert sandbox.provenance["limits"]["pids"] == "none: the sandbox has its own kernel, and no limit"
         assert (await sandbox.exec("ulimit -u")).output != "50\n"
 
 

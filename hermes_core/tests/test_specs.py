@@ -96,6 +96,21 @@ def test_a_tools_parameters_are_an_object_schema():
         ToolSpec(name="t", summary="", target="a:b", toolset="x", description="", parameters={"type": "string"})
 
 
+def test_a_misspelt_side_effect_is_refused():
+    """An external tool was offered without being named, as if it acted in the sandbox only."""
+    parameters = {"type": "object", "properties": {}}
+    with pytest.raises(ValueError, match="side_effects: expected none, sandbox or external, got 'externel'"):
+        ToolSpec(
+            name="t",
+            summary="",
+            target="a:b",
+            toolset="x",
+            description="",
+            parameters=parameters,
+            side_effects="externel",
+        )
+
+
 def test_a_tool_is_shown_to_the_model_in_openai_form():
     assert example(ToolSpec).openai_schema() == {
         "type": "function",

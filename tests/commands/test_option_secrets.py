@@ -83,7 +83,7 @@ def test_what_is_wrong_with_options_is_said_without_their_secrets(kind, name):
 
 def test_the_documentation_lists_what_is_secret_by_its_name():
     text = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## What of a config nobody sees")[2].partition("\n## ")[0]
+    section = text.partition("## Secrets in a config")[2].partition("\n## ")[0]
     tables, names = section.partition("- **Tables")[2].partition("- **Names")[::2]
     listed = [set(re.findall(r"`(\w+)`", part.partition(end)[0])) for part, end in ((tables, ";"), (names, "spelling"))]
     assert listed == [set(ENVIRONMENT_NAMES), set(SECRET_NAMES)]

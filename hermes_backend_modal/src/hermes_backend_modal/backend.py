@@ -33,7 +33,7 @@ Host = TypeVar("Host", bound=ModalHost)
 _USES: Final = 16
 """How many times a shared sandbox is filled before it is replaced."""
 _OF_THE_SANDBOX: Final = ("cpu", "memory_mb")
-_OWN_KERNEL: Final = "no limit of this backend: the sandbox has its own kernel"
+_OWN_KERNEL: Final = "none: the sandbox has its own kernel, and no limit"
 
 
 class ModalBackend(AgentBackend):

@@ -91,6 +91,8 @@ class ToolSpec(ComponentSpec):
         ComponentSpec.__post_init__(self)
         if self.parameters.get("type") != "object":
             raise ValueError(f"tool {self.name!r}: parameters must be a JSON schema of type 'object'")
+        if (found := self.side_effects) not in {"none", "sandbox", "external"}:
+            raise ValueError(f"tool {self.name!r}: side_effects: expected none, sandbox or external, got {found!r}")
 
     def openai_schema(self) -> dict[str, Any]:
         """Return the entry for the `tools` list of a chat completion request."""

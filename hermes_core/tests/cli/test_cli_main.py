@@ -56,7 +56,7 @@ def test_help_lists_the_commands_of_the_core_and_of_plugins_without_importing_on
     text = capsys.readouterr().out
     assert all(command in text for command in CORE_COMMANDS)
     assert "greet    Greet somebody." in text
-    assert "hermes-core plugins list --load" in text
+    assert "hermes-core plugins show COMMAND" in text
 
 
 def test_help_says_why_the_commands_of_plugins_are_not_listed(capsys):

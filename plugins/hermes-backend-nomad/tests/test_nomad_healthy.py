@@ -56,7 +56,12 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
             async with asyncio.timeout(60):
                 await backend.open(SLOT)
         assert hint is None or hint in (caught.value.hint or "")
+        # The time is that of the queue, in which nothing moved.
+        with pytest.raises(HermesError, match=said):
+            await asyncio.wait_for(waiting, 60)
         assert (await running.exec("echo on")).output == "on\n"
+        pool.options.acquire_timeout = 300.0
+        waiting = asyncio.ensure_future(backend.open(SLOT))
         standin.faults()
         # After the repair it continues by itself.
         async with await asyncio.wait_for(waiting, 120) as second:

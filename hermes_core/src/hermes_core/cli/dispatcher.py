@@ -88,7 +88,7 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
     commands, trouble = _commands(options, environ)
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
-    note = "All commands except `plugins` come from plugins; see: hermes-core plugins list --load"
+    note = "All commands except `plugins` come from plugins; see: hermes-core plugins show COMMAND"
     if trouble is not None:
         note = f"The commands of plugins are not listed: {trouble}"
     parser = argparse.ArgumentParser(

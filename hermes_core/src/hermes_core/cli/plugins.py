@@ -20,9 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Manage plugins. `list` imports none of them, so it works whatever a plugin does."
     commands = parser.add_subparsers(dest="action", required=True, metavar="list|show|doctor")
     listing = commands.add_parser("list", help="every installed plugin, from metadata alone")
-    listing.add_argument("--load", action="store_true", help="load the plugins: show state, time and components")
+    listing.add_argument("--load", action="store_true", help="load the plugins; --json then has the components")
     showing = commands.add_parser("show", help="one plugin, or one component such as backend:docker")
-    showing.add_argument("name", metavar="NAME")
+    showing.add_argument("name", metavar="NAME", help="a plugin, a component, or KIND:NAME, such as tool:terminal")
     showing.add_argument("--schema", action="store_true", help="import the targets and print their options as schema")
     examining = commands.add_parser("doctor", help="load each plugin in a separate process; exit 1 on an error")
     examining.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="per plugin (%(default)g)")

@@ -158,7 +158,7 @@ class ToolContext(Protocol):
         ...
 
     async def cleanup(self) -> None:
-        """Release everything of this rollout; the engine calls it if nobody else does."""
+        """Release everything of this rollout; the engine calls this if no other code has."""
         ...
 
 

@@ -50,9 +50,12 @@ def require_asked(registry: Registry) -> None:
     for record in registry.plugins:
         is_asked = is_asked_for(record.found, registry.settings)
         if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE} and (is_asked or registry.settings.strict):
+            out = f"remove its -p; details: hermes-core -p {record.found.value}"
+            if not record.found.is_local:
+                out = f"leave it out with -p no:{record.id}; details: hermes-core"
             raise BrokenComponentError(
                 f"the plugin {record.id} cannot be used: {record.note}",
-                hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
+                hint=f"repair it, or {out} plugins doctor",
             ) from record.error
         if is_asked and record.state is PluginState.BLOCKED:
             found = f"the plugin {record.id} was asked for, but is {record.note}"

@@ -77,7 +77,7 @@ def _without_duplicates(loaded: LoadedTasks) -> LoadedTasks:
 def _nothing_valid(path: Path, problems: Iterable[TaskProblem]) -> ConfigError:
     listed = [str(problem) for problem in problems]
     if not listed:
-        hint = 'a task is a line like {"id": "t1", "prompt": "…", "verifier": "exit_code"}'
+        hint = 'a task: {"id": "t1", "prompt": "…", "verifier": {"name": "exit_code", "options": {"command": "true"}}}'
         return ConfigError(f"{path} holds no task", hint=hint)
     shown = listed[:_SHOWN_PROBLEMS]
     if len(listed) > len(shown):
@@ -87,7 +87,7 @@ def _nothing_valid(path: Path, problems: Iterable[TaskProblem]) -> ConfigError:
 
 
 def _neighbours(path: Path) -> str:
-    """Suggest what lies near a path that does not exist."""
+    """Suggest files near a path that does not exist."""
     parent = path.parent
     if not parent.is_dir():
         return f"the folder {parent} does not exist either"

@@ -83,7 +83,8 @@ def yaml_problem(error: Exception) -> str:
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if problem is None or mark is None:
         return str(error) if isinstance(error, UnicodeDecodeError) else type(error).__name__
-    return re.sub(r"'[^']{2,}'", "'…'", problem) + f" in line {mark.line + 1}, column {mark.column + 1}"
+    shown = re.sub(r"'([^']*)'", lambda found: found[0] if len(found[1]) < 2 else "'…'", problem)
+    return f"{shown} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def find_secrets(values: Any) -> frozenset[str]:

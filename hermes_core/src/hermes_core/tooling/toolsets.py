@@ -110,7 +110,7 @@ def _unknown(registry: Registry, name: str) -> ConfigError:
     aliases = [alias for spec in _toolset_specs(registry) for alias in spec.aliases]
     near = [*known, *aliases, *registry.names("tool")]
     hint = (
-        did_you_mean(name, near, otherwise="run: hermes-core plugins list", most=3, cutoff=0.5)
+        did_you_mean(name, near, otherwise="add the plugin that has it: -p ./FILE.py or -p NAME", most=3, cutoff=0.5)
         if package is None
         else how_to_get(package, registry.plugins)
     )

@@ -132,7 +132,7 @@ def _judge(
     name = value.get("name") if isinstance(value, dict) else None
     arguments = (value.get("arguments") or {}) if isinstance(value, dict) else None
     if not isinstance(name, str) or not any(map(str.isalnum, name)) or not isinstance(arguments, dict):
-        reason = "wanted an object with a name and an object of arguments"
+        reason = "expected an object with a name and an object of arguments"
         return replace(attempt, status=AttemptStatus.MISSING_NAME, reason=reason, value=value)
     if not is_closed and status is AttemptStatus.OK:
         status, reason = AttemptStatus.UNCLOSED, "the block has no closing fence"
@@ -199,7 +199,7 @@ def _block(function: Mapping[str, Any]) -> str:
     try:
         value = _json(arguments if isinstance(arguments, str) else json.dumps(dict(arguments)))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the arguments of {name!r} are no JSON object: {error}") from error
+        raise ValueError(f"the arguments of {name!r} are not a JSON object: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"the arguments of {name!r} are no JSON object, found {type(value).__name__}")  # noqa: TRY004 - the contract names ValueError
+        raise ValueError(f"expected a JSON object as arguments of {name!r}, got {type(value).__name__}")  # noqa: TRY004 - the contract names ValueError
     return f"```tool\n{json.dumps({'name': name, 'arguments': value}, ensure_ascii=False)}\n```\n"

@@ -21,7 +21,7 @@ from hermes_sandbox.local import kill_processes, remove_group
 
 
 class NicedBackend(AgentBackend):
-    """Only the place is Acme's own; sessions, files, timeouts, leases and refusals are inherited."""
+    """Creates only the hosts itself; sessions, files, timeouts, leases and refusals are inherited."""
 
     declaration: ClassVar[BackendSpec] = NICED
 
@@ -48,12 +48,12 @@ class NicedBackend(AgentBackend):
         return {"sandbox_id": sandbox_id, "root": str(_root(sandbox_id))}
 
     def shares(self, spec: SandboxSpec) -> bool:
-        """Tell whether sandboxes are slots of shared places."""
+        """Tell whether sandboxes are slots of shared hosts."""
         del spec
         return self._slots > 1
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Make the directory, or take part in a place that is shared."""
+        """Create the directory of a host for one sandbox, or return a slot of a shared host."""
         root = _root(sandbox_id)
         if self.shares(spec):
             return NicedSlot(

@@ -14,7 +14,7 @@ class JsonQuery:
     """Pick a value out of a JSON file."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Read the file from the sandbox and walk along the query; what goes wrong is told to the model."""
+        """Read the file from the sandbox and follow the query; the model gets errors as the result."""
         path, query = arguments["path"], arguments["query"]
         try:
             value = json.loads(await context.read_text(path))

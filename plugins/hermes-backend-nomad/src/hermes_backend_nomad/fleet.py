@@ -192,7 +192,7 @@ class Fleet:
         except asyncio.CancelledError:
             self._tell_all(ContainerStartError(f"job {self.job_id} is being ended"))
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
+        except Exception as error:  # noqa: BLE001 - after any error all waiters get it
             self._tell_all(error)
 
     def _tell_all(self, error: Exception) -> None:

@@ -285,7 +285,7 @@ async def test_a_sandbox_that_cannot_be_swept_does_not_prevent_sweeping_the_othe
         if handle["is"] == "stuck":
             raise BackendError("no")
 
-    monkeypatch.setattr("hermes_backend_singularity.backend.orphans", lambda _: leases)
+    monkeypatch.setattr("hermes_backend_singularity.backend.find_abandoned", lambda _folder, _backend: leases)
     monkeypatch.setattr(backend, "reclaim", reclaim)
     with pytest.raises(BackendError, match="no"):
         await backend.sweep()

@@ -17,7 +17,7 @@ from hermes_runner.config import RunConfig
 from hermes_runner.run.run import Run, execute
 
 ALLOWED = ("hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner")
-GC = "→ hermes-core sandboxes gc removes what is left when it can be reached; --all includes what has no lease"
+GC = "→ hermes-core sandboxes gc removes what is left once it can be reached; --all includes what has no lease"
 
 
 @pytest.fixture

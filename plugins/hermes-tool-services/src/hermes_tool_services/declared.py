@@ -9,12 +9,12 @@ from hermes_core.specs import CommandSpec
 COMMANDS: Final = (
     CommandSpec(
         name="tool-executor",
-        summary="Serve tool calls of many trajectories over HTTP, each in its own sandbox.",
+        summary="serve tool calls of many trajectories over HTTP, each in its own sandbox",
         target="hermes_tool_services.executor.command:ToolExecutorCommand",
     ),
     CommandSpec(
         name="tool-server",
-        summary="Serve the installed tools that act outside the sandbox over HTTP.",
+        summary="serve the installed tools that act outside the sandbox over HTTP",
         target="hermes_tool_services.tool_server.command:ToolServerCommand",
     ),
 )

@@ -13,7 +13,7 @@ from hermes_core.discovery.installation.selection import matches
 from hermes_core.nearest import did_you_mean, nearest_names
 
 _OUT_OF_ORDER: Final = {PluginState.FAILED, PluginState.INCOMPATIBLE, PluginState.BLOCKED}
-_LIST: Final = "hermes-core plugins list --load"
+_LIST: Final = "hermes-core plugins list --load --json"
 _FEW: Final = 12
 
 
@@ -42,7 +42,7 @@ def name_clash(given: Component, declared: Sequence[Component]) -> ConfigError:
 
 def conflict_text(component: str, plugins: Sequence[str]) -> str:
     """Return a line that says who declares a name, with a config line that settles it."""
-    return f'declared by {", ".join(plugins)}; settle it: prefer: {{"{component}": "{plugins[0]}"}}'
+    return f'declared by {", ".join(plugins)}; settle it: prefer: {{"{component}": "{plugins[0]}"}}, or another of them'
 
 
 def missing_preference(kind: str, name: str, preferred: str, plugins: Iterable[PluginRecord]) -> ConfigError:
@@ -61,7 +61,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     owner, _, bare = name.rpartition(":")
     out = [plugin for plugin in plugins if plugin.state in _OUT_OF_ORDER]
     # Of many names only the near ones help; the command lists them all.
-    declared = ", ".join(known) or "none" if len(known) <= _FEW else f"{len(known)} others"
+    declared = ", ".join(known) or "none" if len(known) <= _FEW else f"{len(known)} names"
     found = f"no loaded plugin declares {kind} {name!r}; declared: {declared}"
     if owner and bare in known:
         found = f"{owner!r} declares no {kind} {bare!r}, but other plugins do"
@@ -70,7 +70,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
         found += f"\n  it may belong to a plugin that is not loaded:{lines}"
     near = did_you_mean(bare.lower(), known, most=3)
     package = package_for(kind, bare)
-    every = f"\n    all names: {_LIST} --json" if len(known) > _FEW else ""
+    every = f"\n    all names: {_LIST}" if len(known) > _FEW else ""
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
 
 
@@ -89,7 +89,7 @@ def how_to_get(package: str, plugins: Iterable[PluginRecord]) -> str:
         return f"install the package that has it: pip install {package}"
     if record.state is not PluginState.BLOCKED:
         return f"{package} has it and is installed; see: hermes-core plugins show {package}"
-    where = "HERMES_PLUGINS and HERMES_PLUGINS_DISABLE, or under 'plugins' in the config"
+    where = "HERMES_PLUGINS, or take it out of HERMES_PLUGINS_DISABLE; in a config: plugins.allow, plugins.disable"
     return f"{package} has it, and is {record.note}; admit {package} in {where}"
 
 
@@ -103,7 +103,7 @@ def _next_step(kind: str, name: str, near: str, package: str | None, out: Sequen
         return f"did you mean {name!r}? It is in {package}: pip install {package}"
     if package is not None:
         return how_to_get(package, out)
-    return f"see what is installed: {_LIST}"
+    return f"add the plugin that declares it with -p, or install it; what is installed: {_LIST}"
 
 
 def _why(plugin: PluginRecord) -> str:

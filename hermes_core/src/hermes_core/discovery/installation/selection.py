@@ -64,12 +64,12 @@ def block_reasons(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> d
     asked = {plugin.id for plugin in plugins if is_asked_for(plugin, settings)}
     if settings.allow is not None:
         names = ", ".join(settings.allow) or "nothing"
-        admitted = {p.id for name in settings.allow for p in resolve(name, plugins, "the allow-list (HERMES_PLUGINS)")}
+        admitted = {p.id for name in settings.allow for p in resolve(name, plugins, "HERMES_PLUGINS or plugins.allow")}
         for plugin in plugins:
             if plugin.id not in admitted | asked:
                 reasons[plugin.id] = f"not in the allow-list, which admits {names}"
     for name in settings.disable:
-        for plugin in resolve(name, plugins, "the disable-list (HERMES_PLUGINS_DISABLE, -p no:)"):
+        for plugin in resolve(name, plugins, "HERMES_PLUGINS_DISABLE, plugins.disable or -p no:"):
             reasons[plugin.id] = f"disabled as {name!r}"
     return reasons
 

@@ -165,7 +165,7 @@ class RolloutContext:
         return await self.verify_with(name, options or {})
 
     async def cleanup(self) -> None:
-        """Release the sandbox; the engine calls it if nobody else does. Safe to call twice."""
+        """Release the sandbox; the engine calls this if no other code has. Safe to call twice."""
         if self._closed:
             return
         self.close()

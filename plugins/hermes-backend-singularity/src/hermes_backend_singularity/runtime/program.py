@@ -109,7 +109,7 @@ def _pick_variables(environment: Mapping[str, str], names: Sequence[str], of_its
 
 
 def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], directory: Path | None = None) -> Ran:
-    """Run a program to its end; on a timeout kill it and its process group. Blocks.
+    """Run a program to its end; on a timeout, or if this call is interrupted, kill its process group. Blocks.
 
     Output goes to a file, because a pipe would stay open in processes that the program leaves running.
     """

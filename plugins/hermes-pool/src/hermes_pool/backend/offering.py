@@ -60,7 +60,7 @@ class Offering:
         """Set once every member is set apart: then those that were passed over are asked too."""
 
     async def run(self) -> None:
-        """Hand in offers until every member has made one; refuse the waiter if none can be made."""
+        """Hand in offers until every member has made one; refuse the waiter if one refuses for good, or all fail."""
         loop, queue = asyncio.get_running_loop(), self._queue
         now = loop.time()
         self._waiter.is_expecting = True

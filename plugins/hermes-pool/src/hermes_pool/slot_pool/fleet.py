@@ -21,7 +21,7 @@ REMOVING: Final = 30.0
 
 
 class Demand(Protocol):
-    """What a fleet calls of the queue whose waiters it serves."""
+    """The methods that a fleet calls on the queue whose waiters it serves."""
 
     def serve(self, kind: Kind) -> None:
         """Give free slots of a kind to its waiters."""

@@ -42,11 +42,12 @@ class SlotQueue:
 
     A waiter calls `enter`, gets offers of hosts from some members by `offer`, and calls `take`.
 
-    A free slot goes to the longest waiter that it can serve, at once. Waiters are refused in a queue that has not moved
-    for `acquire_timeout`: no slot of any kind was given out or back, and no host is being started. While the waiters
-    outnumber the slots in starting hosts, more hosts are started, on the member with the most room. A trajectory that
-    has a slot already (the same `rollout_id`) is served first with its second one, also in a full host: it gives back
-    neither before its end. All times are of the event loop's monotonic clock. A queue belongs to one event loop.
+    Of the waiters that a free slot can serve, the one that has waited longest gets it at once. Waiters are refused in a
+    queue that has not moved for `acquire_timeout`: no slot of any kind was given out or back, and no host is being
+    started. While the waiters outnumber the slots in starting hosts, more hosts are started, on the member with the
+    most room. A trajectory that has a slot already (the same `rollout_id`) is served first with its second one, also in
+    a full host: it gives back neither before its end. All times are of the event loop's monotonic clock. A queue
+    belongs to one event loop.
 
     Args:
         options: Bounds and times; those of hosts apply to each member.

@@ -23,7 +23,7 @@ ALIASES = {
 # flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
 FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--out", "out", str, "output folder (that of the same run if it was interrupted, else a new one in runs)"),
-    ("--model", "model", str, "oracle, nop, or the address of an OpenAI-compatible server, ending in /v1"),
+    ("--model", "model", str, "oracle, nop, or the address of an OpenAI-compatible server, ending in /v1 (oracle)"),
     ("--model-name", "model_name", str, "the model's name on that server"),
     (
         "--model-protocol",
@@ -38,13 +38,13 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--model-timeout", "model_timeout", float, "seconds one model call may take"),
     ("--model-retries", "model_retries", int, "how often a failed model call is repeated, if that is safe"),
     ("--rate-limit-patience", "rate_limit_patience", float, "seconds one model call waits for a server's rate limit"),
-    ("--mistake-rate", "mistake_rate", float, "for oracle: how often a rollout makes mistakes, 0 to 1"),
-    ("--group-size", "group_size", int, "rollouts per task"),
+    ("--mistake-rate", "mistake_rate", float, "for oracle: share of rollouts with mistakes, 0 to 1 (0.25)"),
+    ("--group-size", "group_size", int, "rollouts per task (1)"),
     ("--max-tasks", "max_tasks", int, "run only the first N tasks"),
     ("--task-filter", "task_filter", list, "run only these task ids"),
     ("--split", "split", str, "run only tasks of this split"),
     ("--seed", "seed", int, "seed of all random choices"),
-    ("--max-concurrent", "max_concurrent", int, "maximum number of concurrent rollouts"),
+    ("--max-concurrent", "max_concurrent", int, "maximum number of concurrent rollouts (16)"),
     ("--engine", "engine", str, "where rollouts run (local); plugins add others, such as ray"),
     ("--engine-options", "engine_options", dict, "JSON object of the engine's options"),
     ("--options", "options", dict, "JSON object of options of tools, models and task sources: {KIND: {NAME: {…}}}"),
@@ -52,7 +52,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--disabled-toolsets", "disabled_toolsets", list, "toolsets to remove from the selected ones"),
     ("--distribution", "distribution", str, "draw the toolsets of each group from this distribution"),
     ("--system-prompt", "system_prompt", str, "system message of every rollout"),
-    ("--max-agent-turns", "max_agent_turns", int, "model calls per rollout"),
+    ("--max-agent-turns", "max_agent_turns", int, "model calls per rollout (30)"),
     ("--max-total-tokens", "max_total_tokens", int, "sampled tokens per rollout"),
     ("--max-tokens", "max_tokens", int, "sampled tokens per model call"),
     ("--max-tool-calls", "max_tool_calls", int, "tool calls per rollout"),
@@ -99,7 +99,7 @@ SWITCHES: tuple[tuple[str, str, bool, str], ...] = (
         "--no-report",
         "report",
         False,
-        "write no report.html, where `sinks` does not list report; hermes-core report DIR writes it later",
+        "write no report.html; an error if `sinks` names report. hermes-core report DIR writes it later",
     ),
 )
 # Names of values in the help, for flags that do not use the name of their type.
@@ -140,7 +140,8 @@ class RunCommand:
         """Run the command; returns the exit code."""
         from hermes_runner.config import RunConfig
 
-        config = RunConfig.parse(_values(arguments), source=arguments.config or "the command line")
+        source = f"{arguments.config} with the flags" if arguments.config else "the command line"
+        config = RunConfig.parse(_values(arguments), source=source)
         if arguments.print_config:
             sys.stdout.write(_as_yaml(config, os.environ))
             return 0
@@ -202,9 +203,11 @@ def _parse_value(flag: str, kind: Any, given: Any) -> Any:
         value = json.loads(given)
     except ValueError as error:
         # The message does not repeat the text, which can contain a secret.
-        raise ConfigError(f"{flag}: expected a JSON object, got text that is not JSON: {error}") from None
+        found = f"{flag}: expected a JSON object, got text that is not JSON: {error}"
+        raise ConfigError(found, hint=f"""{flag} '{{"KEY": "VALUE"}}'""") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{flag}: expected a JSON object, got {type(value).__name__}")
+        found = f"{flag}: expected a JSON object, got {type(value).__name__}"
+        raise ConfigError(found, hint=f"""{flag} '{{"KEY": "VALUE"}}'""")
     return value
 
 

@@ -209,7 +209,7 @@ def _exclusions(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "dropped", f"{dropped} of {total}, excluded from means: {_names(rollouts['drop_causes'])}"
     if without := rollouts["no_reward"]:
         verbs = "has no reward and is" if without == 1 else "have no reward and are"
-        yield "no reward", f"{without} of {total} {verbs} excluded from means"
+        yield "no reward", f"{without} of {total} {verbs} excluded from means; a task without a verifier gives none"
     if masked := rollouts["masked"]:
         yield "masked", f"{masked} of {total}: in the means, but not trained on"
 

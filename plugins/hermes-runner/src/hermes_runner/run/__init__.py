@@ -1,1 +1,1 @@
-"""One run: what is played, where, in which order, and what is recorded."""
+"""One run: which rollouts run, where and in which order, and what is recorded."""

@@ -9,7 +9,7 @@ from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.rollout import guard_plugin_call
 
 _COLLECT: Final = "hermes-core sandboxes gc"
-_HOW_TO_CLEAN_UP: Final = f"{_COLLECT} removes what is left when it can be reached; --all includes what has no lease"
+_HOW_TO_CLEAN_UP: Final = f"{_COLLECT} removes what is left once it can be reached; --all includes what has no lease"
 
 
 async def closing_error(work: Awaitable[None]) -> Exception | None:

@@ -103,7 +103,7 @@ class SinkFeed:
             raise OutputError(f"{self._name}: {error.message}", hint=error.hint) from error
 
     async def close(self) -> str | None:
-        """Wait for the last outcomes, then close the sink, unless it is stuck. Returns what the sink may lack, or why.
+        """Wait for the last outcomes, then close the sink unless it is stuck; returns what went wrong, or None.
 
         A sink that was interrupted before it got all outcomes is closed all the same.
         """

@@ -192,4 +192,4 @@ class WandbProcess:
 
     def _last_words(self) -> str:
         self._errors.seek(0)
-        return self._errors.read()[-1000:].decode(errors="replace").strip() or "it said nothing"
+        return self._errors.read()[-1000:].decode(errors="replace").strip() or "no output"

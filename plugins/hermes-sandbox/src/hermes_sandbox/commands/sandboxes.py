@@ -44,7 +44,7 @@ class SandboxesCommand:
             *_BACKEND,
             dest="backend",
             metavar="NAME",
-            help="only of this backend, which is also asked; with --all, it gets the options",
+            help="only of this backend, and ask it for sandboxes without a lease; with --all, it gets the options",
         )
         killing = commands.add_parser("kill", help="kill sandboxes, also of living owners, which get SandboxLostError")
         killing.add_argument("ids", nargs="*", metavar="ID", help="id of a sandbox, or its first characters")
@@ -89,7 +89,8 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     if rows:
         _print_table([("SANDBOX", "BACKEND", "AGE", "ENDS", "ROLLOUT", "OWNER"), *map(_cells, rows)])
     else:
-        _print(f"no sandboxes in {book.directory}")
+        whose = f" of backend {arguments.backend!r}" if arguments.backend and not arguments.all else ""
+        _print(f"no sandboxes{whose} in {book.directory}")
     for found in answer.get("abandoned", ()):
         _print(
             f"{found['sandbox_id']} of backend {found['backend']} has no lease and a dead owner; gc --all removes it"
