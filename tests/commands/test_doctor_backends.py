@@ -340,7 +340,7 @@ def test_a_name_that_nobody_declares_is_told_before_anything_is_printed(capsys, 
     assert main(["doctor", "dokcer"], environ={}) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "did you mean docker?" in err
+    assert "did you mean 'docker'?" in err
 
 
 def test_all_are_tried_and_each_reason_is_told_once_with_a_next_command(doctor, monkeypatch):

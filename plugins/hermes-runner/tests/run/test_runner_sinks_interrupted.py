@@ -244,6 +244,14 @@ async def test_a_sink_that_raises_ctrl_c_as_it_begins_ends_the_run_with_its_name
     assert (first.calls, len(closed)) == (["open", "close"], 1)
 
 
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT through: what a shell starts in the background, such as a test run, ignores it."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
 class Pressing(Noting):
     """A sink that presses Ctrl-C in its first write, and again each time that the run waits for that write to end."""
 
@@ -265,7 +273,7 @@ class Pressing(Noting):
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_ctrl_c_during_a_call_of_a_sink_closes_the_other_sinks_and_the_engine(
-    engines, config, monkeypatch, tmp_path, times
+    ctrl_c, engines, config, monkeypatch, tmp_path, times
 ):
     registry, closed = engines
     pressing, other, stream = Pressing(times), Noting(), io.StringIO()
@@ -289,7 +297,7 @@ def test_ctrl_c_during_a_call_of_a_sink_closes_the_other_sinks_and_the_engine(
     assert (is_warned, times < 3) in {(True, False), (False, True)}
 
 
-def test_ctrl_c_ends_a_run_whose_event_loop_a_plugin_blocks(engines, config, monkeypatch):
+def test_ctrl_c_ends_a_run_whose_event_loop_a_plugin_blocks(ctrl_c, engines, config, monkeypatch):
     registry, closed = engines
 
     def block(*_):

@@ -231,7 +231,7 @@ def test_options_that_nobody_gets_are_told(book, command):
 def test_a_backend_that_nobody_knows_is_refused_with_those_that_are_near(book, command, words):
     write(book, "first")
     status, _, complaint = command(*words, "--backend", "frist")
-    assert (status, "did you mean first" in complaint, len(book.read()[0])) == (2, True, 1)
+    assert (status, "did you mean 'first'" in complaint, len(book.read()[0])) == (2, True, 1)
 
 
 @pytest.mark.parametrize(("action", "what"), [("gc", "swept"), ("ps", "asked")])
