@@ -238,9 +238,13 @@ OTHERS = [
 @pytest.mark.parametrize(("engine", "options", "members"), OTHERS)
 async def test_sandboxes_share_the_places_of_other_engines(engine, options, members, request, pool, root):
     backend = pool(options(request.getfixturevalue(engine), root))
+    # All slots at once: of short sandboxes one after another a fast member may serve all before another has begun.
+    sandboxes = await asyncio.wait_for(asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(4))), 120)
+    assert {member_of(sandbox) for sandbox in sandboxes} == members
+    await asyncio.gather(*(sandbox.aclose() for sandbox in sandboxes))
     answers = await asyncio.wait_for(asyncio.gather(*(echo_in_sandbox(backend, n) for n in range(8))), 120)
     assert [output for output, _ in answers] == [f"{n}\n" for n in range(8)]
-    assert {member for _, member in answers} == members
+    assert {member for _, member in answers} <= members
     assert backend.stats().capacity == 4
 
 

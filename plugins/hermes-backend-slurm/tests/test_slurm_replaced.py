@@ -18,7 +18,7 @@ from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.component("slurm")
-PLUGINS = ("hermes_backend_slurm.plugin", "hermes_pool.plugin")
+PLUGINS = ("hermes_backend_slurm.plugin",)
 TOKEN = sleep_token()
 CALLER = f"""
 import asyncio, json, sys
@@ -37,9 +37,9 @@ async def late(self, spec, sandbox_id):
         await asyncio.sleep(0.02)
     return await create(self, spec, sandbox_id)
 
-async def main(name, options, leases, isolation, token):
+async def main(options, leases, isolation, token):
     SlurmBackend.create = late
-    backend = isolated_registry(*{PLUGINS!r}).create("backend", name, json.loads(options))
+    backend = isolated_registry(*{PLUGINS!r}).create("backend", "slurm", json.loads(options))
     backend.lease_dir = Path(leases)
     box = await backend.open(SandboxSpec(isolation=isolation))
     await box.exec(f"touch kept; setsid sleep {{token}} & echo begun")
@@ -53,13 +53,11 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.fixture
 def caller(request, own_slurm, tmp_path):
     """A process that has written its lease, and creates the sandbox when told to."""
-    name, isolation = request.param
+    isolation = request.param
     own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # user nobody has no access to the test's own
     backend = backend_on(own_slurm, tmp_path, **own_root)
     options = backend.options.model_dump(mode="json", exclude_unset=True)
-    if name == "pool":
-        options = {"backend": "slurm", "options": options}
-    arguments = [name, json.dumps(options), str(tmp_path / "leases"), isolation, TOKEN]
+    arguments = [json.dumps(options), str(tmp_path / "leases"), isolation, TOKEN]
     with subprocess.Popen(
         [sys.executable, "-c", CALLER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -76,13 +74,12 @@ def only_lease(folder):
     return lease
 
 
-@pytest.mark.parametrize(
-    "caller",
-    [("slurm", "none"), ("pool", "none"), pytest.param(("slurm", "bwrap"), marks=pytest.mark.component("bwrap"))],
-    indirect=True,
-)
+@pytest.mark.parametrize("caller", ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))], indirect=True)
 async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followed(own_slurm, tmp_path, caller):
-    """The lease still named the nodes of the first allocation, so files on other nodes were never removed."""
+    """The lease still named the nodes of the first allocation, so files on other nodes were never removed.
+
+    In a pool a sandbox has its slot, and so its node, before it has a lease.
+    """
     assert await next_line(caller) == b"leased\n"
     first = only_lease(tmp_path).handle
     (node,) = first["nodes"]
