@@ -91,7 +91,7 @@ async def test_a_delivered_group_ends_as_sent_by_whoever_closes_it_later(outlet,
 async def test_closing_records_what_was_delivered_while_the_ledger_was_full(outlet, disk):
     disk.is_full = True
     sequences = {"tokens": [[1], [2]], "overrides": [{}, {}]}
-    outlet.send = received
+    outlet.send = receive
     assert await outlet.deliver(sequences, to_trainer=True)
     disk.is_full = False
     await outlet.aclose()
@@ -118,6 +118,6 @@ async def test_closing_ends_sandboxes_and_connections_although_the_ledger_cannot
     assert len(closed) == 1
 
 
-async def received(groups):
+async def receive(groups):
     del groups
     return "received"

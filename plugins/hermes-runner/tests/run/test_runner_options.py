@@ -92,11 +92,11 @@ def strangers(registry):
 def config(tmp_path):
     (tmp_path / "tasks.one").write_text("")
 
-    def made(options):
+    def parse(options):
         given = {"tasks": str(tmp_path / "tasks.one"), "out": str(tmp_path / "out"), "model": "caller"}
         return RunConfig.parse({**given, "enabled_toolsets": ["greeting"], "options": options}, source="the test")
 
-    return made
+    return parse
 
 
 async def test_a_config_sets_options_of_a_tool_a_model_and_a_task_source(strangers, config):

@@ -29,11 +29,11 @@ def config(tmp_path):
     task = {"id": "a", "prompt": "Write a.", "verifier": {"name": "half"}, "solution": ["echo a > answer.txt"]}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
 
-    def made(**values):
+    def parse(**values):
         given = {"tasks": str(tmp_path / "tasks.jsonl"), "out": str(tmp_path / "out"), "enabled_toolsets": ["terminal"]}
         return RunConfig.parse({**given, "sinks": ["events"], "mistake_rate": 0, **values}, source="the test")
 
-    return made
+    return parse
 
 
 def lines(folder):
@@ -44,12 +44,12 @@ def lines(folder):
 def sink(registry, tmp_path):
     """A sink that observes a registry; gives the sink and the registry's `fire`."""
 
-    def made(**options):
+    def open_sink(**options):
         sink = EventsSink(EventsOptions(**options))
         sink.open(str(tmp_path))
         return sink, registry.with_observer("sink:events", sink).fire
 
-    return made
+    return open_sink
 
 
 def tool(name="terminal", **fields):
