@@ -59,6 +59,27 @@ async def test_every_reply_of_the_model_is_reported_once_and_no_error_is(runtime
     assert (outcome.stop_reason, turns) == (StopReason.MODEL_ERROR, ["r7"])
 
 
+async def test_further_turns_check_no_object_against_a_protocol(runtime):
+    """isinstance() of a protocol with several methods is the slowest thing that a turn could do by itself."""
+    checked = []
+
+    def note_check(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "__instancecheck__" and "typing" in frame.f_code.co_filename:
+            checked.append(frame.f_locals["cls"].__name__)
+
+    async def checks_in(turns):
+        checked.clear()
+        sys.setprofile(note_check)
+        try:
+            await run_script(runtime, Script(*[calls(call("noop"))] * turns, says("done")))
+        finally:
+            sys.setprofile(None)
+        return list(checked)
+
+    assert await checks_in(1)
+    assert await checks_in(5) == await checks_in(1)
+
+
 async def test_an_agent_that_asks_the_model_by_itself_reports_turns_by_counting_replies(runtime):
     async def ask_twice(_runtime, model, _context, record):
         for _ in range(2):

@@ -31,6 +31,8 @@ class ToolDispatcher:
         self._runtime = runtime
         self._context = context
         self._record = record
+        sandbox: object = context.sandbox_or_none
+        self._recoverable = sandbox if sandbox is not None and isinstance(sandbox, Recoverable) else None
         self._offered = {spec.name: runtime.tool(spec.name) for spec in record.spec.group.tools.specs}
 
     async def run(self, turn: int, calls: Sequence[RequestedCall], *, lost: str | None = None) -> list[Message]:
@@ -108,12 +110,12 @@ class ToolDispatcher:
         return await self._runtime.budget.fit(result.content, spec=bound.spec, sandbox=self._context.sandbox_or_none)
 
     async def _call_tool(self, bound: BoundTool, arguments: dict[str, Any]) -> ToolResult:
-        sandbox: object = self._context.sandbox_or_none
-        recoveries = sandbox.recoveries if isinstance(sandbox, Recoverable) else 0
+        sandbox = self._recoverable
+        recoveries = sandbox.recoveries if sandbox is not None else 0
         try:
             return await bound.invoke(arguments, self._context)
         except SandboxLostError as error:
-            if not isinstance(sandbox, Recoverable) or (answer := await sandbox.recover(recoveries)) is None:
+            if sandbox is None or (answer := await sandbox.recover(recoveries)) is None:
                 raise
             self._record.counters["sandbox_recoveries"] += 1
             return ToolResult(content=encode({"error": answer}).decode(), error=str(error))

@@ -23,6 +23,7 @@ class AgentLoop:
     ) -> None:
         self._runtime = runtime
         self._model = model
+        self._session = model if isinstance(model, ModelSession) else None  # asked once: this check is slow
         self._record = record
         self._limits = record.spec.limits
         self._dispatcher = ToolDispatcher(runtime, context, record)
@@ -51,8 +52,8 @@ class AgentLoop:
         schemas = [] if parser is None else [tool.openai_schema() for tool in tools.specs]
         turn = parse_reply(reply, parser, schemas, self._used_ids, tools.schemas.names)
         record.conversation.append(turn.message)
-        if isinstance(self._model, ModelSession):
-            self._model.record_message(turn.message)
+        if self._session is not None:
+            self._session.record_message(turn.message)
         record.final_response = turn.content or ""
         record.counters["tool_parse_errors"] += turn.malformed
         record.counters["unparsed_replies"] += turn.is_unparsed

@@ -15,6 +15,7 @@ from hermes_core.contracts.events import Sink
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
 from hermes_core.rollout import RolloutSpec, WorkerThreads
+from hermes_runner.file_writing import JsonlFile
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
 from hermes_runner.run.failure_watch import FailureWatch
@@ -67,20 +68,15 @@ class Recorder:
         """
         value, line = _serialise(outcome)
         # A cancelled caller still waits: a written outcome must reach every sink, and no write may outlive the file.
-        await run_uncancelled(self._record(line))
+        await run_uncancelled(self._write(self._folder.rollouts, line, self._feeds))
         for feed in self._feeds:
             await feed.wait_for_room()
         return value
 
-    async def _record(self, line: bytes) -> None:
-        await self._write(partial(self._folder.rollouts.append_line, line))
-        for feed in self._feeds:
-            feed.put(line)
-
     async def record_attempt(self, outcome: RolloutOutcome) -> None:
         """Write an attempt that is run again."""
         line = _serialise(outcome)[1]
-        await run_uncancelled(self._write(partial(self._folder.attempts.append_line, line)))
+        await run_uncancelled(self._write(self._folder.attempts, line, ()))
 
     async def drain(self) -> None:
         """Wait until the sinks have got the last outcomes."""
@@ -118,26 +114,34 @@ class Recorder:
         if interruption is not None:
             raise interruption
 
-    async def _write(self, action: Callable[[], None]) -> None:
+    def _write(self, file: JsonlFile, line: bytes, feeds: Sequence[SinkFeed]) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((action, done))
+        self._waiting.append((file, line, feeds, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
-        await done
+        return done
 
     async def _flush(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            errors = await self._thread.run("write", partial(_run_all, [action for action, _ in batch]))
-            for (_, done), error in zip(batch, errors, strict=True):
-                if error is None:
+        batch: list[_Entry] = []
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                errors = await self._thread.run("write", partial(_append_all, batch))
+                for (_, line, feeds, done), error in zip(batch, errors, strict=True):
+                    if error is not None:
+                        done.set_exception(error)
+                        continue
+                    for feed in feeds:
+                        feed.put(line)
                     done.set_result(None)
-                else:
-                    done.set_exception(error)
-        self._flushing = None
+        finally:
+            self._flushing = None
+            # Only if the event loop is stopped, some are not done; those who wait for them would do so for ever.
+            for *_, done in [*batch, *self._waiting]:
+                done.cancel()
 
 
-_Entry = tuple[Callable[[], None], "asyncio.Future[None]"]
+_Entry = tuple[JsonlFile, bytes, Sequence[SinkFeed], "asyncio.Future[None]"]
 
 
 def _serialise(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
@@ -166,13 +170,13 @@ def replacement_outcome(outcome: RolloutOutcome, error: BaseException) -> Rollou
     )
 
 
-def _run_all(actions: Sequence[Callable[[], None]]) -> list[BaseException | None]:
-    return [_error_of(action) for action in actions]
+def _append_all(batch: Sequence[_Entry]) -> list[BaseException | None]:
+    return [_append(file, line) for file, line, *_ in batch]
 
 
-def _error_of(action: Callable[[], None]) -> BaseException | None:
+def _append(file: JsonlFile, line: bytes) -> BaseException | None:
     try:
-        action()
+        file.append_line(line)
     except BaseException as error:  # noqa: BLE001 - handed to the rollout whose outcome it was
         return error
     return None
