@@ -1,8 +1,8 @@
 """Measure the cost of a slot pool: `python -m benchmarks.pool` prints JSON, ratios of one run.
 
 - Taking and releasing a free slot, with 0 and with 1,000 waiters for another kind of host.
-- 64 trajectories on 2 hosts of 8 slots: all finish, no slot is idle while one waits, and the time it takes beside what
-  16 slots that were never idle would have needed.
+- 64 trajectories on 2 hosts of 8 slots: all finish, no slot is idle while one waits, and, in a second pass without
+  these checks, the time it takes beside what 16 slots that were never idle would have needed.
 - A sandbox in a slot of a running host beside one with an agent to itself.
 
 Hosts are agents of backend `local` on this machine. `--write` keeps the result in pool.json and in the table of
@@ -91,8 +91,11 @@ async def acquiring(root: Path, rounds: int, waiting: int) -> dict[str, float]:
     return {"median_ms": round(statistics.median(times), 4), "p99_ms": round(times[int(len(times) * 0.99)], 4)}
 
 
-async def crowd(root: Path) -> dict[str, Any]:
-    """Run more trajectories than there are slots and look for idle slots at every iteration of the loop."""
+async def crowd(root: Path, *, is_watched: bool) -> dict[str, Any]:
+    """Run more trajectories than there are slots; watched, look for idle slots at every iteration of the loop.
+
+    Watching keeps the loop busy, so that threads wait for it: the time counts only where nothing watches.
+    """
     options = PoolOptions(max_hosts=HOSTS, slots_per_host=SLOTS, acquire_timeout=600)
     backend = Pooled(root, SLOTS, options)
     held = 0.0
@@ -111,7 +114,7 @@ async def crowd(root: Path) -> dict[str, Any]:
 
     async def watch() -> None:
         nonlocal idle, looked
-        while True:
+        while is_watched:
             stats = backend.pool.stats()
             looked += 1
             idle += bool(stats.waiting and stats.free)
@@ -124,15 +127,13 @@ async def crowd(root: Path) -> dict[str, Any]:
     watching.cancel()
     stats = backend.pool.stats()
     await backend.aclose()
+    timing = {"seconds": round(seconds, 2), "over_ideal": round(seconds / (held / (HOSTS * SLOTS)), 2)}
     return {
         "trajectories": TRAJECTORIES,
         "hosts": stats.created,
         "slots": HOSTS * SLOTS,
         "finished": finished,
-        "looked": looked,
-        "idle_while_waiting": idle,
-        "seconds": round(seconds, 2),
-        "over_ideal": round(seconds / (held / (HOSTS * SLOTS)), 2),
+        **({"looked": looked, "idle_while_waiting": idle} if is_watched else timing),
     }
 
 
@@ -163,7 +164,8 @@ async def measure(rounds: int) -> dict[str, Any]:
             "cores": os.cpu_count(),
             "acquire": await acquiring(root, rounds * 100, 0),
             "acquire_in_a_crowd": await acquiring(root, rounds * 100, 1000),
-            "crowd": await crowd(root),
+            "crowd": await crowd(root, is_watched=False),
+            "watched_crowd": await crowd(root, is_watched=True),
             "opening": await opening(root, rounds),
             "targets": TARGETS,
         }
@@ -172,6 +174,8 @@ async def measure(rounds: int) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """Render the README's table."""
     free, busy, crowd, opening = (found[name] for name in ("acquire", "acquire_in_a_crowd", "crowd", "opening"))
+    watched = found["watched_crowd"]
+    looks = f"{watched['looked']:,} checks: a slot is free while a trajectory waits"
     crowded = f"{crowd['trajectories']} trajectories on {crowd['hosts']} hosts × {SLOTS} slots"
     times = f"{opening['ratio']:g}× ({opening['alone_ms']:g} ms over {opening['slot_ms']:g} ms)"
     rows = [
@@ -180,8 +184,8 @@ def table(found: dict[str, Any]) -> str:
         ("taking a free slot, median and 99th percentile", "≤ 1 ms", _ms(free)),
         ("the same while 1,000 wait for another kind of host", "≤ 1 ms", _ms(busy)),
         (f"{crowded}: finished", "all", str(crowd["finished"])),
-        (f"{crowd['looked']:,} checks: a slot is free while a trajectory waits", "0", str(crowd["idle_while_waiting"])),
         ("their time over that of slots that are never idle", "", f"{crowd['over_ideal']:g}×"),
+        (looks, "0", str(watched["idle_while_waiting"])),
         ("opening and closing a sandbox: an agent of its own over a slot", "", times),
     ]
     lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -202,8 +206,8 @@ def missed(found: dict[str, Any]) -> list[str]:
     """List the missed targets."""
     reached = {
         "acquire_p99_ms": found["acquire"]["p99_ms"] <= TARGETS["acquire_p99_ms"],
-        "idle_while_waiting": found["crowd"]["idle_while_waiting"] == TARGETS["idle_while_waiting"],
-        "finished": found["crowd"]["finished"] == TARGETS["finished"],
+        "idle_while_waiting": found["watched_crowd"]["idle_while_waiting"] == TARGETS["idle_while_waiting"],
+        "finished": found["crowd"]["finished"] == found["watched_crowd"]["finished"] == TARGETS["finished"],
     }
     return [name for name, good in reached.items() if not good]
 
