@@ -48,15 +48,12 @@ _PACKAGES: Final = {
     "hermes-backend-ray": {"backend": "ray", "engine": "ray"},
     "hermes-pool": {"backend": "pool"},
     "hermes-parsers": {"parser": _PARSERS, "cli_command": "parsers"},
-    "hermes-tools-web": {"tool": "web_search web_extract"},
     "hermes-verifiers": {"verifier": _VERIFIERS},
 }
 
 
 def package_for(kind: str, name: str) -> str | None:
     """Return the distribution known to have a component, None if none is known."""
-    if kind == "tool" and name.startswith("browser_"):
-        return "hermes-tools-browser"
     for package, kinds in _PACKAGES.items():
         if name in kinds.get(kind, "").split():
             return package
