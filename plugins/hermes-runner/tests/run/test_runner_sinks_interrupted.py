@@ -160,6 +160,25 @@ async def test_an_outcome_is_recorded_and_sent_once_though_its_recording_is_canc
     assert recorded[-1].startswith(b'{"rollout_id":"r1"')
 
 
+def test_a_loop_that_stops_while_an_outcome_is_written_does_not_wait_for_it_forever(folder, monkeypatch):
+    begun, release = threading.Event(), threading.Event()
+
+    def append_slowly(_line):
+        begun.set()
+        assert release.wait(60)
+
+    async def stop_while_two_are_written():
+        recorder = Recorder(folder, {})
+        recordings = [asyncio.create_task(recorder.record(outcome(name))) for name in ("r0", "r1")]
+        assert await asyncio.to_thread(begun.wait, 60)
+        return recordings
+
+    monkeypatch.setattr(folder.rollouts, "append_line", append_slowly)
+    recordings = asyncio.run(stop_while_two_are_written())
+    release.set()
+    assert all(recording.cancelled() for recording in recordings)
+
+
 async def test_a_sink_that_lags_behind_slows_the_run(folder, slow_sink, monkeypatch):
     monkeypatch.setattr(sinks, "_WAITING", 2)
     recorder = Recorder(folder, {"slow": slow_sink})
