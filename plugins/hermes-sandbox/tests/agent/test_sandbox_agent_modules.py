@@ -6,10 +6,13 @@ import ast
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import module_from_spec
 
 import pytest
+from slot_agents import agent, open_slot, out
 
+from hermes_sandbox.agent import operations
 from hermes_sandbox.agent.importer import Importer
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, encode
 from hermes_sandbox.backends import PYTHON_FLAGS
@@ -18,6 +21,19 @@ from hermes_sandbox.protocol.bootstrap import agent_message, agent_sources
 
 MODULES = [name for name in agent_sources() if name.startswith("hermes_sandbox.agent.")]
 HELLO = encode({"id": 1, "op": "hello", "marker": "m", "limits": {}})
+COSTLY = {
+    "collections",
+    "contextlib",
+    "ctypes",
+    "enum",
+    "functools",
+    "json",
+    "pathlib",
+    "re",
+    "signal",
+    "socket",
+    "typing",
+}
 IMPORT_EACH_ALONE = """
 import json, sys
 texts = json.load(sys.stdin)
@@ -73,6 +89,25 @@ def test_two_modules_may_use_one_name():
     importer = Importer({"it": "", "it.first": "NAME = 1\ndef tell(): return NAME", "it.second": "NAME = 2"})
     first, second = (load(importer, name) for name in ("it.first", "it.second"))
     assert (first.NAME, first.tell(), second.NAME, hasattr(second, "tell")) == (1, 1, 2, False)
+
+
+async def test_an_agent_imports_nothing_costly_before_the_end_of_its_first_command(tmp_path):
+    with (tmp_path / "errors").open("wb") as errors:
+        async with agent("-X", "importtime", stderr=errors) as client:
+            slot = await open_slot(client, tmp_path, session="live")
+            assert await out(slot, "echo hi") == "hi\n"
+            await slot.aclose()
+    lines = (tmp_path / "errors").read_text().splitlines()
+    imports = {line.rpartition("|")[2].strip() for line in lines}
+    assert "hermes_sandbox.agent.commands.command_queue" in imports
+    assert imports & COSTLY == set()
+
+
+@pytest.mark.parametrize("name", operations.MODULES)
+def test_an_operation_is_looked_for_in_the_module_that_implements_it(name):
+    module = import_module(f"hermes_sandbox.agent.{name}")
+    tables = [getattr(module, kind, {}) for kind in ("CALLS", "STREAMS", "WAITS", "UPLOADS")]
+    assert sorted(operation for table in tables for operation in table) == sorted(operations.MODULES[name])
 
 
 def load(importer, name):

@@ -18,10 +18,11 @@ from hermes_sandbox.protocol.slots import AgentSlot
 
 
 @asynccontextmanager
-async def agent():
+async def agent(*flags, stderr=None):
     ours, theirs = socket.socketpair()
     environment = {"HERMES_SANDBOX": f"slots{os.getpid()}.0", "PATH": "/usr/bin:/bin"}
-    process = subprocess.Popen([sys.executable, *PYTHON_FLAGS], stdin=theirs, stdout=theirs, env=environment)
+    command = [sys.executable, *flags, *PYTHON_FLAGS]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=stderr, env=environment)
     theirs.close()
     stream = AgentStream(*await asyncio.open_connection(sock=ours))
     hello = {"marker": f"slots{os.getpid()}", "limits": {}}

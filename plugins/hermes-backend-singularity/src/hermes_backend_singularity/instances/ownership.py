@@ -55,7 +55,7 @@ def _belongs(pid: int, sandbox_id: str) -> bool:
     environment = b""
     for folder in look_into(pid):
         with contextlib.suppress(*_UNSEEN):
-            environment = b"\0" + (folder / "environ").read_bytes()
+            environment = b"\0" + Path(folder, "environ").read_bytes()
         if len(environment) > 1:
             break
     return own in environment or any(mark in environment for mark in whole)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import marshal
 import sys
-from importlib.machinery import ModuleSpec
-from types import CodeType, ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import CodeType, ModuleType
+    from typing import Any
+else:
+    from _frozen_importlib import ModuleSpec
 
 
 class Importer:
-    """Finds and loads the sent modules, each as code or as text that is compiled when it is imported."""
+    """Finds and loads the sent modules, each as marshalled code or as text that is compiled when it is imported."""
 
-    def __init__(self, sent: dict[str, CodeType | str]) -> None:
+    def __init__(self, sent: dict[str, bytes | str]) -> None:
         self._sent = sent
         self._packages = {name.rpartition(".")[0] for name in sent}
 
@@ -28,10 +35,15 @@ class Importer:
     def exec_module(self, module: ModuleType) -> None:
         """Run a module, and drop its code or text."""
         name = module.__name__
-        code = self._sent.pop(name)
-        if isinstance(code, str):
-            code = compile(code, file_name(name), "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102 - it comes from the caller
+        exec(read_code(name, self._sent.pop(name)), module.__dict__)  # noqa: S102 - it comes from the caller
+
+
+def read_code(name: str, sent: bytes | str) -> CodeType:
+    """Return the code of a module as it was sent."""
+    if isinstance(sent, str):
+        return compile(sent, file_name(name), "exec", dont_inherit=True)
+    code: CodeType = marshal.loads(sent)  # noqa: S302 - it comes from the caller
+    return code
 
 
 def file_name(module: str) -> str:
@@ -39,6 +51,6 @@ def file_name(module: str) -> str:
     return f"<hermes-agent {module.replace('hermes_sandbox.agent.', '', 1).replace('.', '/')}.py>"
 
 
-def install_importer(sent: dict[str, CodeType | str]) -> None:
+def install_importer(sent: dict[str, bytes | str]) -> None:
     """Install the importer in front of all others."""
     sys.meta_path.insert(0, Importer(sent))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
 import fcntl
 import os
 import resource
 import select
-import signal
 import termios
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn
 
+from hermes_sandbox.agent.basics.libc import prctl
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple, contextmanager, signal, suppress
 from hermes_sandbox.agent.processes import read_process, wait_for_own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import NoReturn
 
 _PR_SET_NO_NEW_PRIVS = 38
 _OOM_SCORE = 500
@@ -30,7 +31,6 @@ _DEFAULT_SIGNALS = (
     signal.SIGQUIT,
 )
 """Signals that the agent or its Python ignores, which processes would inherit."""
-_PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 _ABOVE = 300
 """Descriptors are moved above this number if they occupy a number that a process needs."""
 _GLANCE = 10
@@ -58,8 +58,7 @@ class Identity(NamedTuple):
         os.setgroups([])
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
-        if _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl failed")
+        prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 class Plan(NamedTuple):
@@ -205,7 +204,7 @@ def _become(plan: Plan, teller: int) -> NoReturn:
 def _give_way() -> None:
     # A low priority: it gets the processor time that the agent leaves, nearly all. Among thousands of equals, as
     # a fork bomb makes them, the agent would get nothing. Processes need a right that they lack to undo this.
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
@@ -223,7 +222,7 @@ class OomScore:
 
     def prepare(self) -> None:
         """Find out whether it can be changed; call this before the agent's files in /proc belong to root."""
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
             value = int(os.read(fd, 16))
             self._usual = str(value).encode()
@@ -236,7 +235,7 @@ class OomScore:
                 if self._fd != fd:
                     os.close(fd)
 
-    @contextlib.contextmanager
+    @contextmanager
     def elevate(self) -> Iterator[None]:
         """Set the value for processes that are started within the block."""
         if self._fd < 0:
@@ -265,7 +264,7 @@ def kill_as(identity: Identity) -> None:
                 os.kill(-1, signal.SIGKILL)
         finally:
             os._exit(0)
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         wait_for_own(pid)
 
 
@@ -273,7 +272,7 @@ def _kill_as_first(identity: Identity) -> None:
     # Needs no new process, for which a fork bomb leaves no room. The first process cannot be killed or stopped.
     os.setresuid(identity.uid, identity.uid, 0)
     try:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
     finally:
         os.setresuid(0, 0, 0)
@@ -283,7 +282,7 @@ def uids(pids: Iterable[int]) -> dict[int, int]:
     """Return the real user of each process; ended ones are left out."""
     found = {}
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with suppress(OSError, ValueError, IndexError):
             fd = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 text = os.read(fd, 4096)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 # Reads three fields (the lengths of the byte code and of the texts as 8 hexadecimal digits each, and for which Python
 # the byte code is), the byte code and the texts from descriptor 0, byte-exact, so that the following frames are left
-# to the agent. Both are a dictionary of all modules by name; a Python of another version uses the texts.
+# to the agent. Both are a dictionary of all modules by name; a Python of another version uses the texts. Each code is
+# marshalled by itself, so that only those are read that are imported.
 LOADER = """
-import marshal, os, sys
+import gc, marshal, os, sys
+gc.disable()
 import _frozen_importlib_external as boot
 def take(size):
-    data = b""
-    while len(data) < size:
-        more = os.read(0, size - len(data))
-        if not more:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = os.readv(0, (view,))
+        if not count:
             raise SystemExit(3)
-        data += more
+        view = view[count:]
     return data
 size, length = int(take(8), 16), int(take(8), 16)
 same = take(32).decode().split() == [sys.implementation.cache_tag, boot.MAGIC_NUMBER.hex()]
@@ -23,7 +26,7 @@ sent = marshal.loads(code if same else texts)
 del code, texts
 own = {"__name__": "hermes_sandbox.agent.importer"}
 code = sent[own["__name__"]]
-exec(compile(code, "<hermes-agent importer.py>", "exec") if isinstance(code, str) else code, own)
+exec(compile(code, "<hermes-agent importer.py>", "exec") if isinstance(code, str) else marshal.loads(code), own)
 del code
 own["install_importer"](sent)
 from hermes_sandbox.agent.server import main

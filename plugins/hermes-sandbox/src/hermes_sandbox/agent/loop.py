@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import heapq
 import os
 import select
-import signal
 import time
-from collections.abc import Callable, Generator
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, heapify, heappop, heappush, signal, suppress
 from hermes_sandbox.agent.processes import reap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
 
 _BACKLOG = 1 << 20
 """Unsent bytes above which producers of more are paused."""
@@ -75,7 +75,7 @@ class Loop:
         events = select.EPOLLIN * (fd in self._readers) | select.EPOLLOUT * (fd in self._writers)
         if not events:
             del self._watched[fd]
-            with contextlib.suppress(OSError):  # it may be closed already
+            with suppress(OSError):  # it may be closed already
                 self._epoll.unregister(fd)
         elif fd in self._watched:
             self._epoll.modify(fd, events)
@@ -88,7 +88,7 @@ class Loop:
         """Call back once, after some seconds; returns a handle for `cancel`."""
         self._handles += 1
         self._alarms[self._handles] = callback
-        heapq.heappush(self._schedule, (time.monotonic() + seconds, self._handles))
+        heappush(self._schedule, (time.monotonic() + seconds, self._handles))
         return self._handles
 
     def cancel(self, handle: int) -> None:
@@ -96,7 +96,7 @@ class Loop:
         self._alarms.pop(handle, None)
         if len(self._schedule) > 2 * len(self._alarms) + 64:
             self._schedule = [entry for entry in self._schedule if entry[1] in self._alarms]
-            heapq.heapify(self._schedule)
+            heapify(self._schedule)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call back with the wait status when a child ends."""
@@ -118,7 +118,7 @@ class Loop:
         """Send bytes to the client; bytes that it does not take at once are queued."""
         sent = 0
         if not self._outgoing:
-            with contextlib.suppress(OSError):  # its end is noticed below
+            with suppress(OSError):  # its end is noticed below
                 sent = os.writev(self._sink, (head, body))
         if sent < len(head) + len(body):
             self._outgoing += memoryview(head)[sent:]
@@ -161,7 +161,7 @@ class Loop:
     def _ring(self) -> float | None:
         now = time.monotonic()
         while self._schedule and (self._schedule[0][0] <= now or self._schedule[0][1] not in self._alarms):
-            callback = self._alarms.pop(heapq.heappop(self._schedule)[1], None)
+            callback = self._alarms.pop(heappop(self._schedule)[1], None)
             if callback is not None:
                 callback()
         # Waking up now and then costs nothing; a far timer would exceed what the system can wait for.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import signal
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple, contextmanager, signal, suppress
 from hermes_sandbox.agent.processes import wait_for_own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 GROUP_PREFIX = "hermes-sandbox-"
 PROBE_PREFIX = GROUP_PREFIX + "probe-"
@@ -43,7 +43,7 @@ def candidates(controller: str) -> Iterator[GroupPlace]:
             yield GroupPlace(1, own)
 
 
-@contextlib.contextmanager
+@contextmanager
 def enable_controller(place: GroupPlace, controller: str) -> Iterator[None]:
     """Enable a controller for groups below a place; disable it again if the block fails."""
     control = place.directory / "cgroup.subtree_control"
@@ -54,7 +54,7 @@ def enable_controller(place: GroupPlace, controller: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             control.write_text("-" + controller, encoding="ascii")
         raise
 
@@ -83,7 +83,7 @@ def with_subgroups(directory: Path) -> Iterator[Path]:
 
 def write_existing(path: Path, value: str) -> None:
     """Write to a file of a group; a missing group is not an error."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, value.encode())
@@ -96,7 +96,7 @@ def kill_members(directory: Path, members: Iterable[int]) -> None:
     # Version 2, Linux 5.14 and newer: everything at once.
     write_existing(directory / "cgroup.kill", "1")
     for pid in members:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -154,7 +154,7 @@ class PidsGroup:
             self._directory.rmdir()
             raise
 
-    @contextlib.contextmanager
+    @contextmanager
     def enter(self) -> Iterator[None]:
         """Move the calling process into it for the block; processes started within the block stay in it."""
         # Cheaper than a fork of the agent that enters the group before it runs its program.
@@ -220,11 +220,11 @@ def remove_tree(directory: Path) -> None:
 
 def first_place() -> GroupPlace | None:
     """Return where a group that really bounds its processes can be made, by trying; None if nowhere."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for candidate in candidates("pids"):
             place = _beside_own(candidate)
             if place.version == 1 or not _is_limited(place.directory):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     with enable_controller(place, "pids"):
                         _require_bound(place)
                     return place

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
 import select
-import signal
 import time
-from collections.abc import Callable
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.launch import Identity
-from hermes_sandbox.agent.pids_group import GroupPlace, PidsGroup, first_place
-from hermes_sandbox.agent.processes import read_process, wait_for_own
+from hermes_sandbox.agent.processes import read_file, read_process, wait_for_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from hermes_sandbox.agent.pids_group import GroupPlace, PidsGroup
 
 _NOT_HELD = "none: user {uid} is held to no number of processes (RLIMIT_NPROC)"
 _NO_GROUP = ", and no control group can be made"
@@ -39,9 +42,9 @@ class ProcessBound:
         self._number = 0
         self._counted_at = -_FRESH
 
-    def enter(self) -> contextlib.AbstractContextManager[None]:
+    def enter(self) -> AbstractContextManager[None]:
         """Put processes that are started within the block into the group, if there is one."""
-        return contextlib.nullcontext() if self.group is None else self.group.enter()
+        return suppress() if self.group is None else self.group.enter()
 
     def number_now(self, count_own: Callable[[], int]) -> int | None:
         """Return RLIMIT_NPROC for a process that is started now; None if that is the agent's.
@@ -53,7 +56,7 @@ class ProcessBound:
             return None
         if time.monotonic() - self._counted_at >= _FRESH:
             # If no process can be started for counting, none can be for the command either, which then reports it.
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 others = max(1, count_processes() - count_own())
                 self._number, self._counted_at = _within_hard_limit(others + self._limit), time.monotonic()
         return self._number or _within_hard_limit(self._limit)
@@ -91,6 +94,8 @@ def bind(
         return _of_user(limit, identity, shared=shared_user)
     place = TRIALS.pids_place() if may_group else None
     if place is not None:
+        from hermes_sandbox.agent.pids_group import PidsGroup
+
         group = PidsGroup(place, name, limit)
         return ProcessBound(f"{limit}, by cgroup v{place.version}", group=group), None
     return _above(limit, exclusive=exclusive), None
@@ -124,8 +129,7 @@ def _above(limit: int, *, exclusive: bool) -> ProcessBound:
 
 
 def _in_user_namespace() -> bool:
-    with open("/proc/self/uid_map", encoding="ascii") as file:  # noqa: PTH123 - a line is enough
-        return file.read().split() != ["0", "0", str((1 << 32) - 1)]
+    return read_file("/proc/self/uid_map").split() != [b"0", b"0", str((1 << 32) - 1).encode()]
 
 
 def _within_hard_limit(number: int) -> int:
@@ -143,6 +147,9 @@ class Trials:
     def pids_place(self) -> GroupPlace | None:
         """Return where groups can be made."""
         if not self._place:
+            # Imported here, because most agents are in a group that their caller has made, and need no other.
+            from hermes_sandbox.agent.pids_group import first_place
+
             self._place.append(first_place())
         return self._place[0]
 
@@ -210,7 +217,7 @@ def _as_user(identity: Identity, ask: Callable[[], int]) -> int:
     told, teller = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with contextlib.suppress(BaseException):
+        with suppress(BaseException):
             identity._replace(processes=None).take()
             os.write(teller, str(ask()).encode())
         os._exit(0)
@@ -228,7 +235,7 @@ def _as_user(identity: Identity, ask: Callable[[], int]) -> int:
                 return int(answer)
     finally:
         os.close(told)
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         wait_for_own(pid)
     raise OSError(errno.EAGAIN, f"the processes of user {identity.uid} cannot be counted")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+
+from hermes_sandbox.agent.basics.libc import prctl
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple, signal, suppress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_READ_SIZE = 1 << 14
+_SHORT_WAIT, _SHORT_WAITS = 0.0005, 10
 _LOOKING = 1.0
 """Seconds after which a crowd without a bound, which forks faster than it is stopped, is killed as far as known;
 the agent does nothing else meanwhile."""
@@ -50,9 +52,8 @@ _FIELDS = (1, 3, 11, 12, 13, 14, 17, 19)
 
 def become_reaper() -> None:
     """Adopt orphaned descendants, and hide this process's memory from the commands."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl failed")
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_DUMPABLE, 0)
 
 
 def agent_name(marker: str) -> str:
@@ -62,7 +63,7 @@ def agent_name(marker: str) -> str:
 
 def take_name(marker: str) -> None:
     """Name this process so that it can be found: its environment is hidden even from its own user."""
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, agent_name(marker).encode(), 0, 0, 0)
+    prctl(_PR_SET_NAME, agent_name(marker).encode())
 
 
 def ticks_since_boot() -> int:
@@ -70,10 +71,23 @@ def ticks_since_boot() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_A_SECOND)
 
 
+def read_file(path: str) -> bytes:
+    """Return all of a file of /proc, whose size is not known before."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = more = os.read(fd, _READ_SIZE)
+        while more:
+            more = os.read(fd, _READ_SIZE)
+            data += more
+    finally:
+        os.close(fd)
+    return data
+
+
 def read_process(pid: int) -> Process | None:
     """Return a process, or None if there is none with this id."""
     try:
-        data = Path(f"/proc/{pid}/stat").read_bytes()
+        data = read_file(f"/proc/{pid}/stat")
     except _UNSEEN:
         return None
     # The name in parentheses may itself contain spaces and parentheses.
@@ -84,15 +98,14 @@ def read_process(pid: int) -> Process | None:
 
 def read_table() -> dict[int, Process]:
     """Return every living process."""
-    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - hot path
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {process.pid: process for process in found if process is not None and process.alive}
 
 
-def look_into(pid: int) -> Iterator[Path]:
+def look_into(pid: int) -> Iterator[str]:
     """Yield the /proc folders of a process's threads; the folder of a first thread that has ended shows nothing."""
-    yield Path(f"/proc/{pid}")
-    with contextlib.suppress(*_UNSEEN):
-        yield from Path(f"/proc/{pid}/task").iterdir()
+    yield f"/proc/{pid}"
+    yield from _threads(pid)
 
 
 def read_marker(pid: int) -> str | None:
@@ -105,7 +118,7 @@ def _read_environment(pid: int) -> bytes | None:
     environment, hidden = b"", False
     for folder in look_into(pid):
         try:
-            environment = (folder / "environ").read_bytes()
+            environment = read_file(f"{folder}/environ")
         except PermissionError:
             hidden = True
         except _UNSEEN:
@@ -138,8 +151,8 @@ def belongs_to(pid: int, sandbox_id: str) -> bool | None:
 
 def _read_own_name(pid: int) -> str | None:
     """Return the name of a process that this one may signal; None for others."""
-    with contextlib.suppress(*_UNSEEN):
-        lines = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape").splitlines()
+    with suppress(*_UNSEEN):
+        lines = os.fsdecode(read_file(f"/proc/{pid}/status")).split("\n")
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         if os.geteuid() in {0, int(fields["Uid"].split()[0])}:
             return fields["Name"]
@@ -164,7 +177,7 @@ def with_descendants(table: dict[int, Process], roots: Iterable[int]) -> set[int
 def send(pids: Iterable[int], number: int) -> None:
     """Signal processes; skip those that are gone or not ours."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
@@ -183,7 +196,7 @@ def wait_for_own(pid: int) -> int:
 def reap() -> list[tuple[int, int]]:
     """Reap every ended child, adopted ones too; returns pids and wait statuses."""
     ended = []
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -230,12 +243,54 @@ def kill_descendants(root: int, seconds: float) -> bool:
 
     It gives up after `seconds` without progress.
     """
+    if not _has_children():
+        return True
+    # First without reading all of /proc, which may show thousands of others.
+    stop_and_kill(lambda: _find_descendants(root))
     patience = Patience(seconds)
-    while True:
+    while not _await_no_children():
         killed = stop_and_kill(lambda: with_descendants(read_table(), [root]) - {root})
         reap()
         if not killed:
             return True
         if patience.is_over(len(killed)):
             return False
-        time.sleep(0.002)
+    return True
+
+
+def _has_children() -> bool:
+    """Tell whether any descendant is left: those whose parent has ended become children of this process."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _await_no_children() -> bool:
+    """Reap children as they end, for a short time; True if none is left."""
+    for _ in range(_SHORT_WAITS):
+        reap()
+        if not _has_children():
+            return True
+        time.sleep(_SHORT_WAIT)
+    return False
+
+
+def _find_descendants(root: int) -> set[int]:
+    """Return the descendants that the kernel lists as children of one another; it may miss some that start or end."""
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        for folder in _threads(waiting.pop()):
+            with suppress(*_UNSEEN):
+                children = {int(pid) for pid in read_file(f"{folder}/children").split()} - found
+                found |= children
+                waiting += children
+    return found
+
+
+def _threads(pid: int) -> Iterator[str]:
+    with suppress(*_UNSEEN):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            yield f"/proc/{pid}/task/{thread}"

@@ -10,15 +10,17 @@ namespace: AF_VSOCK reaches the hypervisor from inside any of them.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
-import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from hermes_sandbox.agent.basics.libc import buffer, prctl
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _PR_SET_SECCOMP = 22
 _GAIN_NOTHING_MORE = 38
@@ -146,6 +148,8 @@ def confine_sockets() -> str:
 
 
 def _is_refused(family: int) -> bool:
+    import _socket as socket  # the module itself imports `selectors` and `enum`
+
     try:
         # Without the filter the invalid flag is refused first, whether the kernel knows the family or not.
         socket.socket(family, socket.SOCK_STREAM | _NO_SUCH_FLAG).close()
@@ -182,12 +186,13 @@ def _pack(steps: Iterable[tuple[int, int, int, int]]) -> bytes:
 
 def _install(code: bytes) -> str:
     """Install a filter for every call from now on; return the kernel's error, if any."""
-    buffer = ctypes.create_string_buffer(code)
-    program = struct.pack("@HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    if (
-        prctl(_GAIN_NOTHING_MORE, 1, 0, 0, 0) == 0
-        and prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.c_char_p(program), 0, 0) == 0
-    ):
-        return ""
-    return os.strerror(ctypes.get_errno())
+    copy, address = buffer(code)
+    program = struct.pack("@HxxxxxxP", len(code) // 8, address)
+    try:
+        prctl(_GAIN_NOTHING_MORE, 1)
+        prctl(_PR_SET_SECCOMP, _MODE_FILTER, program)
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    finally:
+        del copy
+    return ""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
-from functools import partial
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.commands.session import COMMAND_FD
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
-from hermes_sandbox.agent.operations import CALLS, STREAMS, UPLOADS, WAITS
+from hermes_sandbox.agent.operations import CALLS, STREAMS, UPLOADS, WAITS, load_operation
 from hermes_sandbox.agent.processes import become_reaper, kill_descendants, take_name
 from hermes_sandbox.agent.seccomp import confine_sockets, shield
 from hermes_sandbox.agent.slot import USUAL_UMASK, Slot
@@ -30,6 +26,10 @@ from hermes_sandbox.agent.slot_lifecycle import (
 )
 from hermes_sandbox.agent.sweeping.sweeper import Sweeper
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from typing import Any
 
 _READ_SIZE = 1 << 18
 _LAST_SECONDS = 5.0
@@ -125,6 +125,7 @@ class Server:
 
     def _serve(self, slot: Slot, number: int, header: dict[str, Any], body: bytes) -> None:
         operation = header["op"]
+        load_operation(operation)
         if operation in CALLS:
             with slot.acting():
                 values = CALLS[operation](slot, header, body)
@@ -258,14 +259,17 @@ class Server:
 
     def _do_close(self, number: int, header: dict[str, Any], _body: bytes) -> None:
         slot = self._slots.get(header["slot"])
-        told = partial(self._answer_close, number)
+
+        def tell(error: OSError | None) -> None:
+            self._answer_close(number, error)
+
         if slot is not None:
-            self._end(slot, told)
+            self._end(slot, tell)
         elif waiting := [tells for each, tells in self._ending.items() if each.number == header["slot"]]:
             # Its lifetime had ended before.
-            waiting[0].append(told)
+            waiting[0].append(tell)
         else:
-            told(None)
+            tell(None)
 
     def _end(self, slot: Slot, *tells: Callable[[OSError | None], None]) -> None:
         self._withdraw_all(slot)
@@ -371,7 +375,7 @@ def _rest(slot: Slot) -> None:
 
 def main() -> None:
     """Serve until the client is gone; then kill everything."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.setsid()
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
@@ -387,8 +391,10 @@ def main() -> None:
     # The objects of the start stay. Scanning them for garbage that often cost a tenth of a short command.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()  # the loader has disabled it
     try:
         server.loop.run()
     finally:
         clean = server.end_all()
-    sys.exit(0 if clean else 1)
+    # Nothing is left to be done, and Python would take a while to take itself apart.
+    os._exit(0 if clean else 1)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, contextmanager, signal, suppress
 from hermes_sandbox.agent.launch import Identity, Plan, kill_as, launch, uids
 from hermes_sandbox.agent.process_bound import ProcessBound
 from hermes_sandbox.agent.processes import (
@@ -24,9 +20,14 @@ from hermes_sandbox.agent.processes import (
 )
 from hermes_sandbox.agent.wire import encode_head
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Any
+
 USUAL_UMASK = 0o022
 """The agent's umask, unless it acts for a slot with another one."""
-_NO_CHANGE = contextlib.nullcontext()
+_NO_CHANGE = suppress()  # of nothing
 _ROUND = 0.002
 _LAST_SECONDS = 5.0
 """Seconds without progress after which processes count as unkillable."""
@@ -68,17 +69,18 @@ class Slot:
             gid = uid if request.get("gid") is None else request["gid"]
             self.identity = Identity(uid, gid)
 
-    def path(self, text: str) -> Path:
-        """Return a path, relative ones from the workspace."""
-        return Path(self.workspace, text)
+    def path(self, text: str) -> str:
+        """Return a path, relative ones from the workspace, with its superfluous slashes and dots left out."""
+        parts = (text if text.startswith("/") else f"{self.workspace}/{text}").split("/")
+        return "/" + "/".join(part for part in parts if part not in {"", "."})
 
-    def acting(self) -> contextlib.AbstractContextManager[None]:
+    def acting(self) -> AbstractContextManager[None]:
         """Act as the slot's user for files and signals, with its umask, within the block."""
         if self.umask == USUAL_UMASK and (self.identity is None or os.geteuid() == self.identity.uid):
             return _NO_CHANGE
         return self._acting()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _acting(self) -> Iterator[None]:
         before = os.umask(self.umask)
         try:
@@ -145,10 +147,9 @@ class Slot:
             return uids([orphan.pid]).get(orphan.pid) == self.identity.uid
         if self.alone:
             return True
-        with contextlib.suppress(OSError):
-            place = Path(os.readlink(f"/proc/{orphan.pid}/cwd"))  # noqa: PTH115 - Path has it from 3.9 on
-            workspace = Path(self.workspace)
-            return place == workspace or workspace in place.parents
+        with suppress(OSError):
+            place = os.readlink(f"/proc/{orphan.pid}/cwd")
+            return f"{place}/".startswith(self.path("") + "/")
         return False
 
     def members(self) -> set[int]:
@@ -177,7 +178,7 @@ class Slot:
     def _kill_round(self, patience: Patience, then: Callable[[bool], None]) -> None:
         if self.identity is not None:
             # If no process can be started any more, they are stopped one by one below.
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 kill_as(self.identity)
         group = None if self.bound is None else self.bound.group
         if group is not None:
@@ -227,7 +228,7 @@ def _can_be_busy(feature: Any) -> bool:
     return hasattr(feature, "busy")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _effective(identity: Identity) -> Iterator[None]:
     # Only the effective ids: with the real ones, the slot's processes could signal the agent meanwhile.
     groups = os.getgroups()

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import resource
-import signal
 import stat
 import sys
-import types
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.commands.live import LiveSession
 from hermes_sandbox.agent.commands.robust import RobustSession
 from hermes_sandbox.agent.file_access.archive_format import new_digest
 from hermes_sandbox.agent.launch import Identity
 from hermes_sandbox.agent.loader import LOADER
+from hermes_sandbox.agent.operations import load_all_operations
 from hermes_sandbox.agent.process_bound import bind
+from hermes_sandbox.agent.processes import read_file
 from hermes_sandbox.agent.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
 _CAP_SETGID, _CAP_SETUID = 6, 7
@@ -40,10 +40,10 @@ def may_change_user() -> bool:
     """Tell whether slots can have their own users here."""
     if os.geteuid() != 0:
         return False
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        status = Path("/proc/self/status").read_text().splitlines()
-        granted = int(next(line for line in status if line.startswith("CapEff:")).split()[1], 16)
-        mapped = sum(int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
+    with suppress(OSError, ValueError, StopIteration):
+        status = read_file("/proc/self/status").split(b"\n")
+        granted = int(next(line for line in status if line.startswith(b"CapEff:")).split()[1], 16)
+        mapped = sum(int(line.split()[2]) for line in read_file("/proc/self/uid_map").splitlines())
         return bool(granted >> _CAP_SETGID & 1 and granted >> _CAP_SETUID & 1 and mapped > 1)
     return False
 
@@ -67,13 +67,13 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
     if slot.identity is not None:
         # Not later as the slot's user: Python may be installed where only root can read, such as /root.
         new_digest()
-    workspace = Path(slot.workspace)
+    workspace = slot.path("")
     if request.get("own_directory"):
-        workspace.parent.mkdir(parents=True, exist_ok=True)
-        workspace.mkdir(mode=0o700)  # never an existing one
+        os.makedirs(os.path.dirname(workspace), exist_ok=True)
+        os.mkdir(workspace, 0o700)  # never an existing one
         _give(workspace, slot.identity)
-    elif not workspace.exists():
-        workspace.mkdir(parents=True, exist_ok=True)
+    elif not os.path.exists(workspace):
+        os.makedirs(workspace, exist_ok=True)
         _give(workspace, slot.identity)
     else:
         _unlock(slot)
@@ -85,11 +85,10 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
 
 def _unlock(slot: Slot) -> None:
     # A workspace closed by its own user would be closed to a verifier too; one closed by another user stays closed.
-    with slot.acting(), contextlib.suppress(OSError):
-        workspace = Path(slot.workspace)
-        mode = stat.S_IMODE(workspace.stat().st_mode)
+    with slot.acting(), suppress(OSError):
+        mode = stat.S_IMODE(os.stat(slot.workspace).st_mode)
         if mode & 0o700 != 0o700:
-            workspace.chmod(mode | 0o700)
+            os.chmod(slot.workspace, mode | 0o700)
 
 
 def _check(identity: Identity | None) -> None:
@@ -99,10 +98,11 @@ def _check(identity: Identity | None) -> None:
         raise PermissionError(1, f"a slot cannot have user {identity.uid} under an agent of user {os.getuid()}")
     # Python may be installed where the slot's user cannot read: import now what is needed while acting as that user.
     for name in NEEDED_LATER:
-        importlib.import_module(name)
+        __import__(name)
+    load_all_operations()
 
 
-def _give(path: Path, identity: Identity | None) -> None:
+def _give(path: str, identity: Identity | None) -> None:
     if identity is not None:
         os.chown(path, identity.uid, identity.gid)
 
@@ -126,11 +126,11 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
 
 def _regain(slot: Slot) -> None:
     # A read-only workspace belongs to root; its directories must be writable to delete their entries.
-    if not slot.own_directory or slot.identity is None or Path(slot.workspace).lstat().st_uid == slot.identity.uid:
+    if not slot.own_directory or slot.identity is None or os.lstat(slot.workspace).st_uid == slot.identity.uid:
         return
     # From the bottom up: a directory that was given away may be closed to root, which may lack capabilities.
     for folder, _, _ in os.walk(slot.workspace, topdown=False):
-        _give(Path(folder), slot.identity)
+        _give(folder, slot.identity)
 
 
 def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) -> None:
@@ -140,21 +140,21 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
 
     def remove_places(status: int) -> None:
         try:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 for place in own:
-                    Path(place).rmdir()
+                    os.rmdir(place)
         except OSError as error:
             if tries > 1:  # the obstacle may be gone, and a second try does no harm
                 _delete(slot, then, tries - 1)
             else:
-                left = ", ".join(sorted(os.listdir(slot.workspace))[:3])  # noqa: PTH208 - names are wanted
+                left = ", ".join(sorted(os.listdir(slot.workspace))[:3])
                 then(OSError(error.errno, f"{error.strerror}: rm ended with status {status} and left {left}"))
         else:
             then(None)
 
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             _regain(slot)
         argv = [slot.bash, "-c", _DELETE, *own, *sorted(slot.leftovers)]
         variables = {"PATH": os.defpath}
@@ -167,7 +167,7 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
 
 def install(name: str, source: bytes) -> None:
     """Make a missing pure-Python module importable from its text."""
-    module = types.ModuleType(name)
+    module = type(sys)(name)
     exec(compile(source, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - it comes from the caller
     sys.modules[name] = module
 
@@ -175,5 +175,5 @@ def install(name: str, source: bytes) -> None:
 def start_again() -> None:
     """Replace this process by a new Python that waits for an agent on the same stream."""
     signal.set_wakeup_fd(-1)
-    program = sys.executable or os.readlink("/proc/self/exe")  # noqa: PTH115 - a string is wanted
+    program = sys.executable or os.readlink("/proc/self/exe")
     os.execv(program, [program, "-I", "-S", "-E", "-u", "-c", LOADER])  # noqa: S606 - no shell is wanted

@@ -6,17 +6,19 @@ report taken bytes. An empty `tunnel_data` ends one direction, `tunnel_close` bo
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
 from hermes_sandbox.agent.loop import Loop
 from hermes_sandbox.agent.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
 
 TUNNEL_WINDOW = 1 << 18
 TUNNELS_MAX = 256
@@ -112,7 +114,7 @@ class Tunnels:
         if tunnel is None:
             return
         if broken:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 tunnel.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._remove(tunnel)
             return
@@ -229,7 +231,7 @@ class Tunnels:
         self._arm(tunnel)
 
     def _end_writing(self, tunnel: _Tunnel) -> None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             tunnel.connection.shutdown(socket.SHUT_WR)
         if tunnel.closing and not tunnel.reading:
             self._remove(tunnel)

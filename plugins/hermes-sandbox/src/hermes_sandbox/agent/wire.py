@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any
+
+from hermes_sandbox.agent.basics.json_text import from_json, to_json
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
 PROTOCOL = 3
 CHUNK = 1 << 18
 MAX_HEADER = 1 << 20
 MAX_BODY = 1 << 24
 PREFIX = struct.Struct("!II")
-_TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
-_FROM_JSON = json.JSONDecoder().decode
 
 
 class FrameError(Exception):
@@ -27,7 +29,7 @@ def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 def encode_head(header: Mapping[str, Any], size: int) -> bytes:
     """Return the prefix and header of a body of this size."""
-    head = _TO_JSON(header).encode()
+    head = to_json(header).encode()
     if len(head) > MAX_HEADER or size > MAX_BODY:
         raise FrameError(f"a frame may have {MAX_HEADER}+{MAX_BODY} bytes, got {len(head)}+{size}")
     return PREFIX.pack(len(head), size) + head
@@ -44,7 +46,7 @@ def lengths(prefix: bytes) -> tuple[int, int]:
 def decode_header(data: bytes) -> dict[str, Any]:
     """Return a frame's header."""
     try:
-        header = _FROM_JSON(data.decode())
+        header = from_json(data.decode())
     except ValueError as error:
         raise FrameError(f"not a header: {data[:80]!r}") from error
     if not isinstance(header, dict):

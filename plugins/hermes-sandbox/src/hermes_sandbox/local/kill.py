@@ -64,6 +64,6 @@ def _belongs(pid: int, sandbox_id: str, root: Path, *, shared: bool) -> bool:
         return carries_it
     for folder in look_into(pid):
         with contextlib.suppress(OSError):
-            place = (folder / "cwd").readlink()
+            place = Path(folder, "cwd").readlink()
             return place == root or root in place.parents
     return False

@@ -48,7 +48,9 @@ def agent_message() -> bytes:
 @cache
 def _message() -> bytes:
     sources = agent_sources()
-    codes = {name: compile(text, file_name(name), "exec", dont_inherit=True) for name, text in sources.items()}
+    codes = {
+        name: marshal.dumps(compile(text, file_name(name), "exec", dont_inherit=True)) for name, text in sources.items()
+    }
     code, texts = marshal.dumps(codes), marshal.dumps(dict(sources), _FORMAT_OF_ALL)
     version = f"{sys.implementation.cache_tag} {MAGIC_NUMBER.hex()}"
     return b"%08x%08x" % (len(code), len(texts)) + version.encode().ljust(32) + code + texts

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable
-from typing import Any
+
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _PATIENCE = 2.0
 """Seconds without progress after which a write is answered with the number of bytes taken so far."""
@@ -114,7 +117,7 @@ class JobInput:
         self._unwatch()
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(fd)
 
     def _finish(self, entry: _Write, *, broken: bool, cancelled: bool = False) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
-from typing import Any
 
 from hermes_sandbox.agent.background.jobs import Job
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 MAX_RUNNING_JOBS = 64
 MAX_ENDED_JOBS = 64

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable
-from typing import Any
 
 from hermes_sandbox.agent.background.job_input import JobInput
 from hermes_sandbox.agent.background.ring_buffer import TailRing
 from hermes_sandbox.agent.background.terminal_pty import Terminal
 from hermes_sandbox.agent.background.terminate import Hunt
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters, link_of
 from hermes_sandbox.agent.commands.session import NO_PROCESS
 from hermes_sandbox.agent.processes import Process, read_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 KEPT_OUTPUT = 1 << 20
 _NOT_RUN = b"hermes: this was not run: the state of the session ends bash before it\n"
@@ -80,31 +82,31 @@ class Job:
     def _start_on_terminal(self, request: dict[str, Any], command: bytes) -> None:
         identity = self._slot.identity
         terminal = Terminal(request["rows"], request["cols"], None if identity is None else identity.uid)
-        with contextlib.ExitStack() as ours:
-            ours.callback(terminal.close)
-            try:
-                own = os.dup(terminal.master)
-                ours.callback(os.close, own)
-                self._launch(request, command, (terminal.slave,) * 3, terminal=True)
-            finally:
-                os.close(terminal.slave)
-            ours.pop_all()
+        own = -1
+        try:
+            own = os.dup(terminal.master)
+            self._launch(request, command, (terminal.slave,) * 3, terminal=True)
+        except BaseException:
+            terminal.close()
+            _close(own)
+            raise
+        finally:
+            os.close(terminal.slave)
         self._terminal, self._output = terminal, terminal.master
         self._input = JobInput(self._loop, own)
 
     def _start_on_pipes(self, request: dict[str, Any], command: bytes) -> None:
-        with contextlib.ExitStack() as ours:
+        output = theirs = given = own = -1
+        try:
             output, theirs = os.pipe()
             given, own = os.pipe()
             self._own_pipes = {link_of(own)}
-            for fd in (output, own):
-                ours.callback(os.close, fd)
-            try:
-                self._launch(request, command, (given, theirs, theirs), terminal=False)
-            finally:
-                os.close(theirs)
-                os.close(given)
-            ours.pop_all()
+            self._launch(request, command, (given, theirs, theirs), terminal=False)
+        except BaseException:
+            _close(output, own)
+            raise
+        finally:
+            _close(theirs, given)
         self._output = output
         self._input = JobInput(self._loop, own)
 
@@ -257,3 +259,9 @@ class Job:
         waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell()
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)

@@ -6,7 +6,11 @@ import errno
 import os
 import sys
 import termios
-from typing import Any
+
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Terminal:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal
 from hermes_sandbox.agent.processes import (
     Patience,
     Process,
@@ -17,6 +15,10 @@ from hermes_sandbox.agent.processes import (
     stop_and_kill,
     with_descendants,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _LOOK = 0.02
 _LAST = 2.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
-
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 from hermes_sandbox.agent.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _REMEMBERED = 64
 
@@ -19,7 +20,7 @@ class CommandQueue:
         self._count = 0
         self._running: QueuedCommand | None = None
         self._queue: list[QueuedCommand] = []
-        self._known: OrderedDict[str, QueuedCommand] = OrderedDict()
+        self._known: dict[str, QueuedCommand] = {}
 
     def ask(self, request: dict[str, Any], body: bytes, answer: Any) -> Callable[[], None]:
         """Queue a command, or wait for the one with the same execution id. Return a function that cancels this."""

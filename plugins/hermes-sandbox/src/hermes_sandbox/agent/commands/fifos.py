@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shlex
 import stat
-from collections.abc import Callable
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
 from hermes_sandbox.agent.commands.outputs import Outputs
+from hermes_sandbox.agent.commands.script import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _PIECE = 1 << 16
 _PIECES = 18
@@ -44,7 +46,7 @@ class NamedPipes:
 
     def redirections(self, *, merge_stderr: bool) -> str:
         """Return the bash redirections of a command's output to these pipes, or to the first alone if merged."""
-        out, err = (shlex.quote(name) for name in self._names)
+        out, err = (quote(name) for name in self._names)
         return f" >{out} 2>&1" if merge_stderr else f" >{out} 2>{err}"
 
     def intact(self) -> bool:
@@ -60,8 +62,8 @@ class NamedPipes:
         """Remove the names, so that no process opens the pipes again."""
         with self._slot.acting():
             for name in self._names:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)  # noqa: PTH108 - a string, as it goes into the script
+                with suppress(OSError):
+                    os.unlink(name)
 
     def close(self) -> None:
         """Remove the names and close the pipes."""

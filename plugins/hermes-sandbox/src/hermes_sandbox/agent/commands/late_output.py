@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Collection, Iterable
 from itertools import islice
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
 from hermes_sandbox.agent.processes import TICKS_A_SECOND, Process, read_process, with_descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 LATE_OUTPUT = 0.02
 """Seconds to wait for late output of any process."""
@@ -27,8 +29,8 @@ _MOST_DESCRIPTORS = 64
 
 def link_of(fd: int) -> str:
     """Return the kernel's name of the file behind a descriptor of this process, or "" if it is unknown."""
-    with contextlib.suppress(OSError):
-        return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - hot path
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{fd}")
     return ""
 
 
@@ -102,7 +104,7 @@ class Filters:
             return False
 
     def _is_source(self, entry: os.DirEntry[str], pipes: Collection[str]) -> bool:
-        link = os.readlink(entry.path)  # noqa: PTH115 - hot path
+        link = os.readlink(entry.path)
         if not link.startswith(_PIPE) or link in pipes or link in self._own:
             return False
         # The permissions of the link say whether the descriptor is open for reading.
@@ -120,15 +122,15 @@ def _working(pids: Iterable[int]) -> list[Process]:
 def _writes_to(pid: int, pipes: Collection[str]) -> bool:
     # Links are read, not followed: a descriptor can lead to a file system that never answers.
     for fd in (1, 2):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/{pid}/fd/{fd}") in pipes:  # noqa: PTH115 - hot path
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{fd}") in pipes:
                 return True
     return False
 
 
 def last_process() -> int:
     """Return the pid that the kernel assigned last, or 0 if it cannot be read."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, IndexError):
         fd = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
         try:
             return int(os.read(fd, 200).split()[-1])
@@ -140,5 +142,5 @@ def last_process() -> int:
 def _processes_after(pid: int) -> list[int]:
     """Return the pids that were assigned after this one, in order. After the largest pid, the kernel starts again."""
     last = last_process()
-    numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - hot path
+    numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
     return [number for number in numbers if number > pid or number <= last < pid]

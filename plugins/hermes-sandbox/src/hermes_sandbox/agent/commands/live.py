@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import shlex
-import signal
 import stat
 import time
-from pathlib import Path
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
 from hermes_sandbox.agent.commands.late_output import Filters, last_process
 from hermes_sandbox.agent.commands.live_shell import CLOSED_IN_COMMANDS, DENY_BEGIN, TELL_BEGIN, Shell, tell_end
 from hermes_sandbox.agent.commands.robust import Command
-from hermes_sandbox.agent.commands.script import NO_STATE, assignments, saving
+from hermes_sandbox.agent.commands.script import NO_STATE, assignments, quote, saving
 from hermes_sandbox.agent.commands.session import Session
 from hermes_sandbox.agent.processes import (
     TICKS_A_SECOND,
@@ -29,6 +25,9 @@ from hermes_sandbox.agent.processes import (
     with_descendants,
 )
 from hermes_sandbox.agent.slot import Slot
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _SHELL_PATIENCE = 0.1
 _TERM_AFTER, _KILL_AFTER = 0.2, 0.5
@@ -82,7 +81,7 @@ class LiveSession(Session):
             pipes.close()
         with self.slot.acting():
             self._prepare([])
-        return NamedPipes(self.slot, str(self._directory))
+        return NamedPipes(self.slot, self._directory)
 
     def keep(self, pipes: NamedPipes) -> None:
         """Take back pipes that the next command can use."""
@@ -159,9 +158,9 @@ class LiveSession(Session):
             os.close(fd)
         return path
 
-    def put_input(self, data: bytes) -> Path:
+    def put_input(self, data: bytes) -> str:
         """Write a command's input to a file that its shell can open."""
-        return Path(self._write("input", data))
+        return self._write("input", data)
 
     def take_report(self, number: int, code: int) -> None:
         """Handle the shell's report that the command of a number has ended. The report can arrive more than once."""
@@ -202,8 +201,8 @@ class LiveSession(Session):
     def directory(self, cwd: str | None) -> str:
         """Return the directory that a command with this `cwd` starts in."""
         if cwd is None and self._shell is not None:
-            with self.slot.acting(), contextlib.suppress(OSError):
-                self._cwd = os.fsencode(os.readlink(f"/proc/{self._shell.pid}/cwd"))  # noqa: PTH115 - Path has it from 3.9 on
+            with self.slot.acting(), suppress(OSError):
+                self._cwd = os.fsencode(os.readlink(f"/proc/{self._shell.pid}/cwd"))
         return super().directory(cwd)
 
     def snapshot(self) -> None:
@@ -214,11 +213,11 @@ class LiveSession(Session):
         with self.slot.acting():
             self._prepare([])
         self._count += 1
-        inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(str(self._directory), self._number)}"
+        inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(self._directory, self._number)}"
         text = f"{self._restoring()} ( {inner} ) {CLOSED_IN_COMMANDS}\n{tell_end(self._count)}\n"
         self._to_set_back = 0
         path = self._write("script", os.fsencode(text))
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             shell.obey(self._count, path)
             self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
         super().save(keep_cwd=False)
@@ -253,7 +252,7 @@ class LiveCommand(Command):
         super().__init__(session, request, body, marker=marker)
         self._live = session
         self._shell: Shell | None = None
-        self._input: Path | None = None
+        self._input: str | None = None
         self._look_after = _FIRST_LOOK
         self._look = 0
         self._stopped_at = 0.0
@@ -337,7 +336,7 @@ class LiveCommand(Command):
         """Return bash text that applies the command's settings, and stores how to undo them in a numbered variable."""
         # The assignment comes first and fails if the variable was made read-only. The export follows, because a command
         # can have removed that attribute.
-        mark = f"HERMES_SANDBOX={shlex.quote(self._marker)}; \\builtin export HERMES_SANDBOX;"
+        mark = f"HERMES_SANDBOX={quote(self._marker)}; \\builtin export HERMES_SANDBOX;"
         return mark + self._own_settings(number) if self.leaves_something else mark
 
     def _own_settings(self, number: int) -> str:
@@ -346,13 +345,13 @@ class LiveCommand(Command):
         set_all = assignments(self.request["env"])
         if self.request["cwd"] is not None:
             keep.append(r"\builtin cd -- ${PWD@Q}; ${OLDPWD+OLDPWD=${OLDPWD@Q};}")
-            set_all += f" \\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};"
+            set_all += f" \\builtin cd -- {quote(self._slot.path(self.request['cwd']))};"
         kept = "".join(keep).replace("\\builtin", "\\\\builtin")
         return f' _hermes_{number}="{kept}"; {set_all}'
 
     def _redirections(self, outputs: NamedOutputs) -> bytes:
         """Return the redirections of the command's standard streams. They also close the shell's report descriptors."""
-        given = shlex.quote(str(self._input or os.devnull))
+        given = quote(self._input or os.devnull)
         return os.fsencode(f" <{given}{outputs.redirections} {CLOSED_IN_COMMANDS}")
 
     def stop(self, reason: str) -> None:
@@ -434,8 +433,8 @@ class LiveCommand(Command):
 
     def _answer(self, exit_code: int, survivors: int = 0) -> None:
         if self._input is not None:
-            with self._slot.acting(), contextlib.suppress(OSError):
-                self._input.unlink()
+            with self._slot.acting(), suppress(OSError):
+                os.unlink(self._input)
         super()._answer(exit_code, survivors)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import shlex
-import signal
-from collections.abc import Callable
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.commands.late_output import link_of
 from hermes_sandbox.agent.commands.outputs import unread
+from hermes_sandbox.agent.commands.script import quote
 from hermes_sandbox.agent.commands.session import anonymous_file
 from hermes_sandbox.agent.processes import send
 from hermes_sandbox.agent.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPORT_FD = 250
 """Descriptor on which the shell reports how a command ended. It is closed in commands, so they cannot write to it."""
@@ -92,7 +93,7 @@ class Shell:
         self._poked = False
         self._question = os.fsencode(tell_end(number) + "\n")
         self._questions = [self._question, b"\n"]
-        os.write(self._lines, os.fsencode(rf"{padding}\builtin . {shlex.quote(script)}" + "\n"))
+        os.write(self._lines, os.fsencode(rf"{padding}\builtin . {quote(script)}" + "\n"))
 
     def has_begun(self) -> bool:
         """Return whether the current or last command has begun."""
@@ -106,7 +107,7 @@ class Shell:
         self._ask(b"        " + self._question)
 
     def _ask(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.write(self._lines, line)
 
     def is_mute(self) -> bool:
@@ -132,7 +133,7 @@ class Shell:
     def read(self) -> None:
         """Read the shell's reports and pass them on."""
         data = b""
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             data = os.read(self.status, _MOST_REPORTS)
             if not data:
                 self._stop_watching()  # no process can report any more
@@ -140,7 +141,7 @@ class Shell:
         # While a command runs, the shell keeps the pipe under another descriptor, so a command can make it write there.
         self._said = last[-_LONGEST_REPORT:]
         for line in lines:
-            with contextlib.suppress(ValueError):
+            with suppress(ValueError):
                 number, code = map(int, line.split())
                 self._ended(number, code)
 

@@ -6,10 +6,13 @@ import fcntl
 import os
 import struct
 import termios
-from collections.abc import Callable
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 from hermes_sandbox.agent.commands.late_output import link_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _READ_SIZE = 1 << 16
 

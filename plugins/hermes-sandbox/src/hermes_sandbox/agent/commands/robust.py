@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal
 from hermes_sandbox.agent.commands.capture import Capture
 from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters
 from hermes_sandbox.agent.commands.outputs import Outputs
@@ -23,6 +21,10 @@ from hermes_sandbox.agent.processes import (
     ticks_since_boot,
     with_descendants,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _TICK = 0.02
 _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3))

@@ -7,10 +7,10 @@ that could prevent the command from beginning.
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterable
-from typing import NamedTuple
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Variables that bash sets itself, or that would change its behaviour when assigned. They are not part of a session.
 _NOT_STATE = (
@@ -49,7 +49,7 @@ _RUN_AND_SAVE = (
 _TRAP = r"{ [[ ${2-} == @NUMBER@ ]] || { @SAVE@; }; } >/dev/null 2>&1"
 
 _USUAL_OPTIONS = b"braceexpand:hashall:interactive-comments"
-_NAMES = re.compile(rb"[a-z0-9_:-]*")
+_IN_NAMES = b"abcdefghijklmnopqrstuvwxyz0123456789_:-"
 
 
 class SavedState(NamedTuple):
@@ -68,7 +68,7 @@ NO_STATE = SavedState(b"", b"")
 def read_state(parts: list[bytes], number: int) -> tuple[SavedState, bytes] | None:
     """Parse what a command has saved into state and directory. Return None if it is torn or of another command."""
     expected = str(number).encode()
-    if len(parts) != 7 or not parts[0] == parts[5] == expected or not all(map(_NAMES.fullmatch, parts[1:3])):
+    if len(parts) != 7 or not parts[0] == parts[5] == expected or any(part.strip(_IN_NAMES) for part in parts[1:3]):
         return None
     # The options come before the functions, which can contain extended patterns.
     choose = b"[[ $BASHOPTS == %b ]] || { \\builtin shopt -u ${BASHOPTS//:/ }; \\builtin shopt -s %b; }\n"
@@ -88,8 +88,8 @@ def compose(directory: str, number: int, call_only: Iterable[str]) -> str:
     """Return the text for `bash -c`. Changes to the variables in `call_only` are not saved."""
     names = " ".join(call_only)
     save = saving(directory, number, names)
-    keep = rf" \builtin declare -p {names} >|{shlex.quote(directory)}/call;" if names else ""
-    trap = shlex.quote(_TRAP.replace("@SAVE@", save).replace("@NUMBER@", str(number)))
+    keep = rf" \builtin declare -p {names} >|{quote(directory)}/call;" if names else ""
+    trap = quote(_TRAP.replace("@SAVE@", save).replace("@NUMBER@", str(number)))
     text = _RUN_AND_SAVE.replace("@KEEP@", keep).replace("@NUMBER@", str(number))
     return text.replace("@TRAP@", trap).replace("@SAVE@", save)
 
@@ -105,7 +105,7 @@ def saving(directory: str, number: int, call_only: str = "") -> str:
     The state overwrites the old one, between two copies of the command's number, so that a torn state is noticed. To
     truncate the file first would make ext4 write it to the disk at once, which costs more than everything else.
     """
-    where = shlex.quote(directory)
+    where = quote(directory)
     save = _SAVE.replace("\n", " ")
     save = save.replace("@NOT_STATE@", _NOT_STATE).replace("@DIR@", where).replace("@CALL@", call_only)
     save = save.replace("@NUMBER@", str(number))
@@ -115,9 +115,9 @@ def saving(directory: str, number: int, call_only: str = "") -> str:
 def assignments(variables: dict[str, str]) -> str:
     """Return bash text that exports the variables of one call."""
     # Each is quoted as a whole, because `set -k` takes arguments that look like assignments away from a command.
-    return "".join(f"\\builtin export {quote_whole(f'{name}={value}')};" for name, value in variables.items())
+    return "".join(f"\\builtin export {quote(f'{name}={value}')};" for name, value in variables.items())
 
 
-def quote_whole(text: str) -> str:
-    """Return text in quotes, even if it needs none."""
+def quote(text: str) -> str:
+    """Return text as one word of bash."""
     return "'" + text.replace("'", "'\\''") + "'"

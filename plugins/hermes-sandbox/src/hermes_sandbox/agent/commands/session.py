@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from pathlib import Path
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
 from hermes_sandbox.agent.commands.script import NO_STATE, assignments, compose, compose_apart, read_state
 from hermes_sandbox.agent.slot import Slot
+
+if TYPE_CHECKING:
+    from typing import Any
 
 NO_PROCESS = 254
 """Exit code of a command that has not begun. bash itself uses it when it cannot fork."""
@@ -40,7 +41,7 @@ class Session:
 
     def __init__(self, slot: Slot, directory: str) -> None:
         self.slot = slot
-        self._directory = Path(directory)
+        self._directory = directory
         # Unpredictable, so that no file written before this session can be mistaken for the state of its commands.
         self._number = int.from_bytes(os.urandom(7), "big")
         self._cwd = os.fsencode(slot.workspace)
@@ -55,7 +56,7 @@ class Session:
         """Create the directory of the first command and use it."""
         start = self.slot.path(cwd or "")
         with self.slot.acting():
-            start.mkdir(parents=True, exist_ok=True)
+            os.makedirs(start, exist_ok=True)
         self._cwd = os.fsencode(start)
 
     def follow(self, other: Session) -> None:
@@ -76,7 +77,7 @@ class Session:
                 os.chdir(self._cwd)
             except OSError as error:
                 workspace = self.slot.workspace
-                Path(workspace).mkdir(parents=True, exist_ok=True)
+                os.makedirs(workspace, exist_ok=True)
                 os.chdir(workspace)
                 gone, self._cwd = os.fsdecode(self._cwd), os.fsencode(workspace)
                 return f"hermes: {gone}: {error.strerror}; continuing in {workspace}\n"
@@ -88,7 +89,7 @@ class Session:
         forgotten = list(own) + (["OLDPWD"] if cwd is not None else [])
         with self.slot.acting():
             self._prepare(forgotten)
-        script = compose(str(self._directory), self._number, forgotten)
+        script = compose(self._directory, self._number, forgotten)
         self._drop_source()
         pid, self._source, self._size = self._start(script, command, own, cwd, streams, marker=marker)
         return pid
@@ -154,7 +155,7 @@ class Session:
 
     def directory(self, cwd: str | None) -> str:
         """Return the directory that a command with this `cwd` starts in."""
-        return os.fsdecode(self._cwd) if cwd is None else str(self.slot.path(cwd))
+        return os.fsdecode(self._cwd) if cwd is None else self.slot.path(cwd)
 
     def _start(
         self,
@@ -191,22 +192,23 @@ class Session:
 
     def _move(self) -> None:
         """Choose another directory for the saved state, because a command has blocked the old one."""
-        self.slot.leftovers.add(str(self._directory))
-        self._directory = Path(f"/tmp/hermes-{os.urandom(8).hex()}")  # noqa: S108 - its name is unguessable
-        self._directory.mkdir(mode=0o700)
+        self.slot.leftovers.add(self._directory)
+        self._directory = f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
+        os.mkdir(self._directory, 0o700)
 
     def _make_place(self, forgotten: list[str]) -> None:
-        state = self._directory / "state"
+        state = f"{self._directory}/state"
         try:
-            found = state.lstat().st_mode
+            found = os.lstat(state).st_mode
         except FileNotFoundError:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state.touch(mode=0o600)
+            os.makedirs(self._directory, 0o700, exist_ok=True)
+            os.close(os.open(state, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         else:
             if not stat.S_ISREG(found) or found & 0o600 != 0o600:
                 raise OSError("another file is in the place of the saved state")
         if forgotten:
-            (self._directory / "call").unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self._directory}/call")
 
     def forget(self) -> None:
         """Delete the saved state, which can contain secrets."""
@@ -214,14 +216,14 @@ class Session:
         for pid in list(self._launched):
             self.has_run(pid)
         try:
-            for path in self._directory.iterdir():
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            self._directory.rmdir()
+            for name in os.listdir(self._directory):
+                with suppress(OSError):
+                    os.unlink(f"{self._directory}/{name}")
+            os.rmdir(self._directory)
         except FileNotFoundError:
             pass
         except OSError:
-            self.slot.leftovers.add(str(self._directory))
+            self.slot.leftovers.add(self._directory)
 
     def save(self, *, keep_cwd: bool) -> None:
         """Load the state that the command left. If the file is torn or missing, keep the state from before."""
@@ -229,7 +231,7 @@ class Session:
         try:
             # Commands can put anything in this place, such as a pipe or an endless file.
             with self.slot.acting():
-                fd = os.open(self._directory / "state", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+                fd = os.open(f"{self._directory}/state", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return
         try:

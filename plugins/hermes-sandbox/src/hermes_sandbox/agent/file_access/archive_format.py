@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 from hermes_sandbox.agent.wire import FrameError
+
+if TYPE_CHECKING:
+    from typing import Any
 
 RECORD = struct.Struct("!cHIIQqI")
 """Kind, mode, lengths of the name and of the content, a number (a size, a hole), seconds and nanoseconds of a time.

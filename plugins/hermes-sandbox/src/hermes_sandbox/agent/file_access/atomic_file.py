@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+
+from hermes_sandbox.agent.basics.stdlib import suppress
 
 _NAMED = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMELESS = os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC
@@ -41,7 +42,7 @@ class Partial:
     def drop(self) -> None:
         """Delete it, unless it has got its name."""
         if self._name:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.unlink(self._name, dir_fd=self._parent)
             self._name = ""
         if self.fd >= 0:

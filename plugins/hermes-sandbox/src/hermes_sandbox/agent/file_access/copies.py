@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 from hermes_sandbox.agent.file_access.files import require_replaceable
 from hermes_sandbox.agent.file_access.packing import Packer
 from hermes_sandbox.agent.file_access.unpacking import Unpacker
 from hermes_sandbox.agent.slot import Slot
 from hermes_sandbox.agent.wire import FrameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 
 class Copies:
@@ -81,7 +83,7 @@ def take(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 def unpack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """Prepare the target of a copy; a symlink there is followed, as a shell would."""
-    path = Path(os.path.realpath(slot.path(request["path"])))
+    path = os.path.realpath(slot.path(request["path"]))
     if request["single"]:
         require_replaceable(path)
     unpacker = Unpacker(path)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
 from hermes_sandbox.agent.slot import Slot
 from hermes_sandbox.agent.wire import CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 _DEEP = 3000
 """Characters of a path; the system accepts 4,095."""
@@ -25,11 +26,11 @@ def _describe(name: str, info: os.stat_result) -> dict[str, Any]:
     return {"path": name, "kind": kind, "size": info.st_size, "mode": mode, "mtime": info.st_mtime}
 
 
-def _require_regular(mode: int, path: Path) -> None:
+def _require_regular(mode: int, path: str) -> None:
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        raise OSError(errno.EINVAL, "Not a regular file", path)
 
 
 def _require_small(fd: int, wanted: int, limit: int) -> None:
@@ -70,18 +71,18 @@ def read(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
 def describe(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send the description of a path's target."""
     path = slot.path(request["path"])
-    yield {"ok": _describe(str(path), path.stat())}, b""
+    yield {"ok": _describe(path, os.stat(path))}, b""
 
 
 def listing(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send the entries of a directory in batches, sorted by name."""
     path = slot.path(request["path"])
-    names = sorted(os.listdir(path), key=os.fsencode)  # noqa: PTH208 - names, not paths
+    names = sorted(os.listdir(path), key=os.fsencode)
     for start in range(0, len(names), _BATCH):
         batch = []
         for name in names[start : start + _BATCH]:
-            with contextlib.suppress(FileNotFoundError):
-                batch.append(_describe(name, (path / name).lstat()))
+            with suppress(FileNotFoundError):
+                batch.append(_describe(name, os.lstat(f"{path}/{name}")))
         yield {"part": batch}, b""
     yield {"ok": {}}, b""
 
@@ -89,57 +90,57 @@ def listing(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any
 def remove(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Delete a file, a symlink, or a directory with everything in it."""
     path = slot.path(request["path"])
-    if not stat.S_ISDIR(path.lstat().st_mode):
-        path.unlink()
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
     else:
-        waiting = [str(path)]
+        waiting = [path]
         while waiting:
             depth = len(waiting)
             with os.scandir(waiting[-1]) as entries:
                 for entry in list(entries):
                     if not entry.is_dir(follow_symlinks=False):
-                        Path(entry.path).unlink()
+                        os.unlink(entry.path)
                     elif len(entry.path) < _DEEP:
                         waiting.append(entry.path)
                     else:
                         # System calls accept no longer path. The entry is found when the top directory is read again.
-                        Path(entry.path).rename(path / os.urandom(16).hex())
+                        os.rename(entry.path, f"{path}/{os.urandom(16).hex()}")
             if len(waiting) == depth:
-                Path(waiting.pop()).rmdir()
+                os.rmdir(waiting.pop())
             yield {}, b""
     yield {"ok": {}}, b""
 
 
-def require_replaceable(path: Path) -> os.stat_result | None:
+def require_replaceable(path: str) -> os.stat_result | None:
     """Return the stat of a path's target, None if there is none; raise if a shell could not write to it."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except FileNotFoundError:
         return None
     _require_regular(found.st_mode, path)
     # As the acting user, who may differ from the agent's.
     if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     return found
 
 
 class Upload:
     """A file being written: a temporary one until it is complete, so that no reader sees half of it."""
 
-    def __init__(self, path: Path, mode: int | None) -> None:
+    def __init__(self, path: str, mode: int | None) -> None:
         import hashlib
 
         # A symlink is followed, as a shell would.
-        self._path = Path(os.path.realpath(path))
+        self._path = os.path.realpath(path)
         self._mode = mode
         self._digest = hashlib.sha256()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         self._owner = (-1, -1)
         found = require_replaceable(self._path)
         self._keep = 0o666 & ~_umask() if found is None else stat.S_IMODE(found.st_mode)
         if found is not None:
             self._owner = (found.st_uid, found.st_gid)
-        self._partial = self._path.parent / f".hermes-{os.urandom(8).hex()}"
+        self._partial = f"{os.path.dirname(self._path)}/.hermes-{os.urandom(8).hex()}"
         self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def add(self, data: bytes) -> None:
@@ -152,13 +153,13 @@ class Upload:
     def commit(self, sha256: str) -> dict[str, Any]:
         """Move the file to its name if its content has the sent hash."""
         if self._digest.hexdigest() != sha256:
-            raise OSError(errno.EIO, "The content was damaged in transit", str(self._path))
-        with contextlib.suppress(PermissionError):
+            raise OSError(errno.EIO, "The content was damaged in transit", self._path)
+        with suppress(PermissionError):
             os.fchown(self._fd, *self._owner)
         os.fchmod(self._fd, self._keep if self._mode is None else self._mode)
         os.close(self._fd)
         self._fd = -1
-        self._partial.replace(self._path)
+        os.replace(self._partial, self._path)
         return {}
 
     def abort(self) -> None:
@@ -166,8 +167,8 @@ class Upload:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        with contextlib.suppress(OSError):
-            self._partial.unlink()
+        with suppress(OSError):
+            os.unlink(self._partial)
 
 
 def _umask() -> int:

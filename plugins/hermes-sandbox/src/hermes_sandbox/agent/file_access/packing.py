@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from pathlib import Path
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 from hermes_sandbox.agent.file_access.archive_format import (
     DATA,
     DIRECTORY,
@@ -25,6 +24,9 @@ from hermes_sandbox.agent.file_access.archive_format import (
     hash_zeros,
     new_digest,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _RECORDS = 400
 """Approximate records per piece: many small files take longer than their bytes."""
@@ -61,7 +63,7 @@ class Packer:
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         follow: bool,
         max_bytes: int | None = None,
@@ -80,7 +82,7 @@ class Packer:
         self._file = -1
         root = os.path.realpath(path) if follow else str(path)
         # realpath() also returns a path that it cannot read; this raises the reason.
-        info = os.stat(path) if follow else os.lstat(path)  # noqa: PTH116 - beside lstat
+        info = os.stat(path) if follow else os.lstat(path)
         self.single = follow and not stat.S_ISDIR(info.st_mode)
         if self.single and not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))

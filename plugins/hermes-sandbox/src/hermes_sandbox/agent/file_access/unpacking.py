@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, contextmanager
 from hermes_sandbox.agent.file_access.archive_format import PIECE, EntryReader, EntrySink
 from hermes_sandbox.agent.file_access.atomic_file import Partial, beside
 from hermes_sandbox.agent.file_access.packing import shortfall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -33,9 +34,9 @@ class Unpacker(EntrySink):
     into an existing one, which keeps its mode and time.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.skipped: list[tuple[str, str]] = []
-        self._path = path
+        self._path = os.fspath(path)
         self._single = False
         self._reader = EntryReader(self, single=False)
         self._entered: list[_Entered] = []
@@ -59,7 +60,7 @@ class Unpacker(EntrySink):
         self._reader.check_end(sha256)
         if self._file is not None:
             with self._at(""):
-                self._file.settle(self._path.name)
+                self._file.settle(os.path.basename(self._path))
         self.abort()
         return self._reader.files, self._reader.bytes
 
@@ -76,9 +77,9 @@ class Unpacker(EntrySink):
         """Make a directory, or use an existing one, and enter it."""
         with self._at(name):
             root = not self._entered
-            place, parent = (str(self._path), None) if root else (name, self._fd)
+            place, parent = (self._path, None) if root else (name, self._fd)
             if root:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
             try:
                 os.mkdir(place, 0o700, dir_fd=parent)
                 final: tuple[int, int] | None = (mode, mtime)
@@ -115,9 +116,9 @@ class Unpacker(EntrySink):
         self._position = self._written = 0
         with self._at(name):
             if self._single:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 # The caller chooses the path to the file, symlinks included; O_PATH needs no permission to list it.
-                self._fd = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._fd = os.open(os.path.dirname(self._path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._file = Partial(self._fd, nameless=self._single or size > PIECE)
 
     def data(self, piece: memoryview) -> None:
@@ -168,7 +169,7 @@ class Unpacker(EntrySink):
     def _path_inside(self, name: str) -> str:
         return "/".join(part for part in (*(entered.name for entered in self._entered), name) if part)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _at(self, name: str) -> Iterator[None]:
         try:
             yield
@@ -176,7 +177,7 @@ class Unpacker(EntrySink):
             # Without its temporary name, and with its final one.
             shown = self._path_inside(name)
             where = f" ({shown!r} in it)" if shown else ""
-            raise OSError(error.errno, f"{error.strerror}{where}", str(self._path)) from None
+            raise OSError(error.errno, f"{error.strerror}{where}", self._path) from None
 
 
 def _require_same(fd: int, identity: tuple[int, int]) -> None:

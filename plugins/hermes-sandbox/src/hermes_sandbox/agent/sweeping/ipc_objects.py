@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 
+from hermes_sandbox.agent.basics.libc import last_error, load_function
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
+from hermes_sandbox.agent.processes import read_file
 from hermes_sandbox.agent.sweeping.removal import act_as
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+_SHMCTL, _SEMCTL, _MSGCTL = map(load_function, ("shmctl", "semctl", "msgctl"))
 _REMOVE = 0
 """IPC_RMID."""
 _OBJECTS: dict[str, tuple[str, Callable[[int], int]]] = {
-    "shm": ("shmid", lambda number: _LIBC.shmctl(number, _REMOVE, None)),
-    "sem": ("semid", lambda number: _LIBC.semctl(number, 0, _REMOVE, 0)),
-    "msg": ("msqid", lambda number: _LIBC.msgctl(number, _REMOVE, None)),
+    "shm": ("shmid", lambda number: _SHMCTL(number, _REMOVE, None)),
+    "sem": ("semid", lambda number: _SEMCTL(number, 0, _REMOVE, 0)),
+    "msg": ("msqid", lambda number: _MSGCTL(number, _REMOVE, None)),
 }
 
 
@@ -30,14 +32,14 @@ def remove_ipc_objects(dead: Collection[int]) -> list[str]:
                 continue
             act_as(user)
             if remove(int(row[column])) != 0:
-                left.append(f"{kind} {row[column]}: {os.strerror(ctypes.get_errno())}")
+                left.append(f"{kind} {row[column]}: {os.strerror(last_error())}")
             act_as(0)
     return left
 
 
 def _rows(kind: str) -> Iterator[dict[str, str]]:
     # A kernel without System V IPC has no such files.
-    with contextlib.suppress(FileNotFoundError):
-        columns, *rows = Path(f"/proc/sysvipc/{kind}").read_text(encoding="ascii").splitlines()
+    with suppress(FileNotFoundError):
+        columns, *rows = read_file(f"/proc/sysvipc/{kind}").decode("ascii").splitlines()
         for row in rows:
             yield dict(zip(columns.split(), row.split()))  # noqa: B905 - not before Python 3.10

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import NamedTuple
+
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple, contextmanager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
 
 _NAMES_AT_ONCE = 4096
 """Names of a directory to hold in memory."""
@@ -132,7 +134,7 @@ class Removal:
             os.chown(_again(held), self._heir, -1)
         act_as(self._heir)
         if info.st_mode & _ALL_FOR_OWNER != _ALL_FOR_OWNER:
-            os.chmod(_again(held), info.st_mode & 0o777 | _ALL_FOR_OWNER)  # noqa: PTH101 - an open directory
+            os.chmod(_again(held), info.st_mode & 0o777 | _ALL_FOR_OWNER)
 
     def _bequeath(self, held: int) -> bool:
         """Give a directory with entries of the living to one of those; False if they have none in it."""
@@ -156,7 +158,7 @@ def _again(held: int) -> str:
     return f"/proc/self/fd/{held}"
 
 
-@contextlib.contextmanager
+@contextmanager
 def _open_folder(name: str, folder: int | None) -> Iterator[int]:
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | _FOLDER, dir_fd=folder)
     try:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
-import signal
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.sweeping.ipc_objects import remove_ipc_objects
 from hermes_sandbox.agent.sweeping.removal import Removal, act_as
 from hermes_sandbox.agent.sweeping.writable_places import writable_places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
 
 _SECONDS = 20
 """Seconds after which files that are not removed count as left."""
@@ -117,5 +118,5 @@ def _let_go_of_the_agent() -> None:
     for fd in range(3):
         os.dup2(null, fd)
     os.chdir("/")
-    with contextlib.suppress(PermissionError):
+    with suppress(PermissionError):
         os.setgroups([])

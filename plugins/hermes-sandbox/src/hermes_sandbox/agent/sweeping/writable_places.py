@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple, suppress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
 
 _NO_FILES = frozenset(
     (
@@ -63,7 +65,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _mount_points() -> Iterator[_Mount]:
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - lines
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             fields = line.split(" ")
             kind, options = fields[fields.index("-") + 1], fields[5].split(",")
@@ -78,7 +80,7 @@ def _walk(start: str, apart: Collection[str], users: Collection[int], act_as: Ca
     while waiting:
         path = waiting.pop()
         # A directory that is gone, or that not even its owner can list, cannot lead to a file.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             info = os.lstat(path)
             if not stat.S_ISDIR(info.st_mode) or info.st_uid in users:
                 continue
