@@ -233,6 +233,23 @@ def test_a_grown_group_size_is_fixed_when_a_rollout_begins(open_output):
         open_output({"group_size": 2})
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"group_size": 4, "seed": 1}, "differs in seed\n"),
+        ({"group_size": 1, "seed": 1}, "differs in group_size, seed\n"),
+    ],
+)
+def test_a_grown_group_size_is_no_difference_beside_others(open_output, changed, said):
+    first = open_output({"group_size": 2, "seed": 0})
+    first.rollouts.append(outcome("a"))
+    first.close()
+    with pytest.raises(OutputError) as caught:
+        open_output(changed)
+    assert said in str(caught.value)
+    assert ("may grow" in str(caught.value)) == ("group_size" in said)
+
+
 def test_a_line_that_only_begins_like_a_rollout_is_named_when_it_is_read(open_output):
     folder = open_output()
     folder.rollouts.append_line(b'{"rollout_id":"a","reward":\n')

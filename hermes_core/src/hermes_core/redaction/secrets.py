@@ -74,7 +74,7 @@ def validation_message(problem: Mapping[str, Any], found: str = "") -> str:
     """
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if message.startswith("Input should be "):
-        message = f"expected {message.removeprefix('Input should be ')}"
+        message = f"expected {message.removeprefix('Input should be ').replace('a valid dictionary', 'a mapping')}"
     return f"{message}, got {found}" if found and not re.search(r"\b(got|found) ", message) else message
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import RunBackends, SandboxSpec
@@ -179,6 +179,15 @@ class RunConfig(BaseModel):
     """Where outcomes are written in addition to `rollouts.jsonl`; each sink at most once."""
     plugins: PluginConfig = PluginConfig()
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _option_kinds(cls, value: object) -> object:
+        for kind in value if isinstance(value, Mapping) else ():
+            if kind not in _OPTION_KINDS:
+                place = f", whose options are in {_OPTION_PLACES[kind]}" if kind in _OPTION_PLACES else ""
+                raise ValueError(f"expected {' or '.join(_OPTION_KINDS)}, got {kind!r}{place}")
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.enabled_toolsets is not None and self.distribution is not None:
@@ -188,10 +197,6 @@ class RunConfig(BaseModel):
         names = [sink.name for sink in self.sinks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"sinks: expected each sink once, got {twice!r} {names.count(twice)} times")
-        for kind in self.options:
-            if kind not in _OPTION_KINDS:
-                place = f", whose options are in {_OPTION_PLACES[kind]}" if kind in _OPTION_PLACES else ""
-                raise ValueError(f"options: expected {' or '.join(_OPTION_KINDS)}, got {kind!r}{place}")
         if not self.report and "report" in names:
             raise ValueError("expected one of report: false (--no-report) and a sink 'report', got both: remove one")
         self._check_protocol()

@@ -177,16 +177,18 @@ def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, An
         write_atomically(file, _as_json(made))
         return made
     found = _read_manifest(file)
-    different = sorted(differences(found["fingerprint"], fingerprint))
-    if different == ["group_size"] and _is_larger(fingerprint["group_size"], found["fingerprint"]["group_size"]):
-        return {**found, "fingerprint": fingerprint}
+    different = differences(found["fingerprint"], fingerprint)
+    has_grown = _is_larger(fingerprint.get("group_size"), found["fingerprint"].get("group_size"))
+    if has_grown:
+        different.discard("group_size")
     if different:
-        names = ["what the tasks say" if key == "tasks_sha256" else key for key in different]
+        names = ["what the tasks say" if key == "tasks_sha256" else key for key in sorted(different)]
+        may_grow = "; group_size may grow" if "group_size" in different else ""
         raise OutputError(
             f"{path} holds a run that differs in {', '.join(names)}",
-            hint="name another folder with --out, or give the same values to continue it; group_size may grow",
+            hint=f"name another folder with --out, or give the same values to continue it{may_grow}",
         )
-    return found
+    return {**found, "fingerprint": fingerprint} if has_grown else found
 
 
 def _as_json(manifest: Mapping[str, Any]) -> str:

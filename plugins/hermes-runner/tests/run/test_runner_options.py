@@ -144,6 +144,21 @@ def test_options_of_another_kind_are_refused_with_their_place(config, kind, said
         config({kind: {"x": {}}})
 
 
+@pytest.mark.parametrize("options", [{"tol": {"x": 1}}, {"tol": 1}, {"tool": {}, "tol": []}])
+def test_the_kind_of_options_is_checked_before_their_shape(config, options):
+    with pytest.raises(ConfigError, match="options: expected tool or model or task_source, got 'tol'"):
+        config(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"tool": 1}, "options.tool: expected a mapping, got int"), ([], "options: expected a mapping, got list")],
+)
+def test_options_of_the_wrong_shape_are_told_in_words(config, options, said):
+    with pytest.raises(ConfigError, match=said):
+        config(options)
+
+
 def test_the_flag_takes_the_same_options(tmp_path, capsys):
     (tmp_path / "tasks.jsonl").write_text("")
     given = json.dumps({"model": {"oracle": {}}})
