@@ -98,6 +98,28 @@ def test_a_config_that_is_not_yaml_is_refused_with_its_place(tmp_path):
         load_config(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seed: 1\ntasks: t\nseed: 2", 'got "seed" again in line 3, column 1'),
+        ("tasks: t\nbackends:\n  ssh: {host: a}\n  'ssh': {}", 'got "ssh" again in line 4, column 3'),
+        ("backends: {ssh: {host: a, host: b}}", 'got "host" again in line 1, column 27'),
+    ],
+)
+def test_a_key_that_occurs_twice_is_refused_with_its_line(tmp_path, text, said):
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"expected each key once, {said}"):
+        load_config(tmp_path / "run.yaml")
+
+
+def test_a_key_may_override_what_is_merged_into_its_mapping(tmp_path):
+    (tmp_path / "run.yaml").write_text(
+        "backends:\n  ssh: &a {<<: &b {host: h, port: 1}, port: 2}\n  far: {<<: [*a, *b], 1: x, '1': y}"
+    )
+    far = {"host": "h", "port": 2, 1: "x", "1": "y"}
+    assert load_config(tmp_path / "run.yaml")["backends"] == {"ssh": {"host": "h", "port": 2}, "far": far}
+
+
 def test_a_config_that_is_missing_or_no_mapping_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="--config"):
         load_config(tmp_path / "nothing.yaml")

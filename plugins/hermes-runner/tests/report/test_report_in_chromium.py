@@ -162,7 +162,7 @@ def test_stop_reason_status_and_reward_range_combine(sample, tmp_path):
 
 def test_what_counts_in_no_mean_and_what_plugins_did_wrong_is_said(tmp_path):
     event = {"plugin": "acme", "hook": "hermes_on_turn", "kind": "error", "count": 3, "message": "<b>no"}
-    run = {"event_problems": [event], "sink_errors": {"wandb: gone": 2}}
+    run = {"event_problems": [event], "sink_errors": {"wandb: gone": 2}, "skipped_toolsets": ["tmux: <i>no"]}
     failure = {"blame": "model", "type": "ModelError", "message": ""}
     outcomes = [outcome(f"r-{n}", reward=None, failure=failure | {"message": f"lost {n}"}) for n in range(25)]
     dropped = outcome("r-dropped", reward=0.25, disposition="drop", stop_reason="max_turns")
@@ -171,6 +171,7 @@ def test_what_counts_in_no_mean_and_what_plugins_did_wrong_is_said(tmp_path):
     notices = page.root.one(id="notices").text
     assert "Plugin acme, hermes_on_turn (error), 3 ×: <b>no" in notices
     assert "Sink, 2 ×: wandb: gone" in notices
+    assert "Not offered to the model: tmux: <i>no" in notices
     assert [row[3] for row in rows(page)][:2] == ["dropped", "1.000"]
     tiles = page.root.one(id="tiles").text
     assert "1 dropped, excluded from means: max turns 1" in tiles

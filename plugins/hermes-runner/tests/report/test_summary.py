@@ -212,6 +212,12 @@ def test_errors_of_plugins_and_sinks_are_shown():
     assert "sink error" not in without
 
 
+def test_tools_that_are_not_offered_are_told():
+    text = render(build(outcome(), run={"skipped_toolsets": ["tmux: cannot be used here", "web: not installed"]}), 100)
+    assert "not offered tmux: cannot be used here; 1 more in summary.json" in " ".join(text.split())
+    assert "not offered" not in render(build(outcome(), run={"skipped_toolsets": []}))
+
+
 WORKERS = [
     {"worker": "w1", "node": "ab12cd34ef56ab", "lost": None},
     {"worker": "w2", "node": "ab12cd34ef56ab", "lost": None},

@@ -166,6 +166,25 @@ def test_the_flag_takes_the_same_options(tmp_path, capsys):
     assert "options:\n  model:\n    oracle: {}\n" in capsys.readouterr().out
 
 
+def test_a_key_that_a_flag_has_twice_is_refused(capsys):
+    assert main(["run", "t.jsonl", "--options", '{"tool": {}, "tool": {}}'], environ={}) == 2
+    assert "--options: expected a JSON object, got one with the key 'tool' twice" in capsys.readouterr().err
+
+
+async def test_tools_that_are_not_offered_and_names_without_effect_are_told_once_at_the_start(strangers, config):
+    toolsets = {"enabled_toolsets": ["greeting", "web"]}
+    settings = config(OPTIONS).model_copy(update={"group_size": 2, "backends": {"acme_farm": {}}, **toolsets})
+    stream = io.StringIO()
+    result = await Run(settings, strangers, stream=stream).execute()
+    why = "web: none of its tools is installed: web_search, web_extract (pip install hermes-tools-web)"
+    before = stream.getvalue().partition("2 rollouts\n")[0].splitlines()
+    assert before == [
+        "backends: no plugin here declares backend 'acme_farm', so it has no effect",
+        f"not offered to the model: {why}",
+    ]
+    assert result.summary["run"]["skipped_toolsets"] == [why]
+
+
 async def test_a_tool_with_options_is_made_once_for_all_rollouts(strangers, config):
     Greet.made = 0
     settings = config(OPTIONS).model_copy(update={"group_size": 4, "max_concurrent": 1})

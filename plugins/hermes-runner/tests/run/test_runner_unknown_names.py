@@ -1,4 +1,4 @@
-"""A misspelt model or distribution of a run: one message, with the names that exist."""
+"""A misspelt name in the config of a run: one message, with the names that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hermes_core.contracts.errors import ConfigError, UnknownComponentError
 from hermes_core.contracts.task import Task
 from hermes_runner.config import RunConfig
 from hermes_runner.run.models import open_model
-from hermes_runner.run.plan import plan_groups
+from hermes_runner.run.plan import check_names, plan_groups
 
 
 def config(**values):
@@ -38,3 +38,31 @@ def test_an_unknown_distribution_is_an_error_of_the_run_and_of_no_task(registry)
     tasks = [Task(id=name, messages=(), source=f"t.jsonl:{name}", enabled_toolsets=()) for name in "ab"]
     with pytest.raises(UnknownComponentError, match="did you mean 'default'"):
         plan_groups(tasks, config(distribution="defualt"), registry)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"backends": {"locl": {}}}, "backends: expected the name of a backend, got 'locl'\n  → did you mean 'local'?"),
+        ({"backends": {"hermes-sandbox:locl": {}}}, "did you mean 'local'?"),
+        ({"tool_result_overrides": {"terminl": 1}}, "did you mean 'terminal'?"),
+        (
+            {"tool_result_overrides": {"hermes-tools:terminal": 1}},
+            "got 'hermes-tools:terminal'\n  → did you mean 'term",
+        ),
+    ],
+)
+def test_a_misspelt_backend_or_tool_that_the_run_need_not_use_is_refused(registry, values, said):
+    with pytest.raises(ConfigError) as caught:
+        check_names(config(**values), registry)
+    assert said in str(caught.value)
+
+
+def test_names_of_packages_that_are_not_installed_are_accepted_and_others_are_told(registry):
+    backends = {"local": {}, "hermes-sandbox:local": {}, "nomad": {}, "acme_local": {}}
+    told = check_names(config(backends=backends, tool_result_overrides={"tmux": 1, "orbit": 1}), registry)
+    assert "nomad" not in registry.names("backend")
+    assert told == (
+        "backends: no plugin here declares backend 'acme_local', so it has no effect",
+        "tool_result_overrides: no plugin here declares tool 'orbit', so it has no effect",
+    )

@@ -200,15 +200,26 @@ def _parse_value(flag: str, kind: Any, given: Any) -> Any:
     if kind is not dict:
         return given
     try:
-        value = json.loads(given)
+        value = json.loads(given, object_pairs_hook=_unique_keys)
     except ValueError as error:
         # The message does not repeat the text, which can contain a secret.
-        found = f"{flag}: expected a JSON object, got text that is not JSON: {error}"
-        raise ConfigError(found, hint=f"""{flag} '{{"KEY": "VALUE"}}'""") from None
+        text = f"text that is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else error
+        raise ConfigError(
+            f"{flag}: expected a JSON object, got {text}", hint=f"""{flag} '{{"KEY": "VALUE"}}'"""
+        ) from None
     if not isinstance(value, dict):
         found = f"{flag}: expected a JSON object, got {type(value).__name__}"
         raise ConfigError(found, hint=f"""{flag} '{{"KEY": "VALUE"}}'""")
     return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"one with the key {twice!r} twice")
+    return values
 
 
 def _api_key(config: RunConfig, environment: Mapping[str, str]) -> str | None:

@@ -146,6 +146,8 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "missing", f"{planned - rollouts['total']} of {plural(planned, 'planned rollout')}"
     if problems := summary["run"].get("problems"):
         yield "not run", f"{plural(len(problems), 'task')}, for example: {_problem(problems[0])}"
+    if skipped := summary["run"].get("skipped_toolsets"):
+        yield "not offered", skipped[0] + (f"; {len(skipped) - 1} more in summary.json" if skipped[1:] else "")
     yield from _trouble(summary["run"])
     yield "pass@k", _passes(summary)
     yield "stop reasons", _names(rollouts["stop_reason"])

@@ -9,7 +9,8 @@ from typing import Any
 
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.task import Task, TaskProblem
-from hermes_core.discovery import Registry
+from hermes_core.discovery import Registry, package_for
+from hermes_core.nearest import did_you_mean
 from hermes_core.rollout import GroupPlan, RolloutSpec, merge_sandbox_spec
 from hermes_core.tooling import ToolSelection, select_tools
 from hermes_runner.config import RunConfig
@@ -21,6 +22,11 @@ class RunPlan:
 
     groups: tuple[GroupPlan, ...]
     problems: tuple[TaskProblem, ...]
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Which tools and toolsets are not offered to the model, and why, each once."""
+        return tuple(dict.fromkeys(line for group in self.groups for line in group.tools.skipped))
 
 
 def choose(tasks: Sequence[Task], config: RunConfig) -> tuple[Task, ...]:
@@ -79,6 +85,33 @@ def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelectio
         distribution=config.distribution,
         seed=seed,
     )
+
+
+def check_names(config: RunConfig, registry: Registry) -> tuple[str, ...]:
+    """Refuse misspelt names in `backends` and `tool_result_overrides`, of which a run need not use all.
+
+    The config may be used on other machines, too: names of known packages need not be installed here. One line is
+    returned about each further name that resembles none that is installed.
+    """
+    return tuple(
+        f"{key}: no plugin here declares {kind} {name!r}, so it has no effect"
+        for key, kind in (("backends", "backend"), ("tool_result_overrides", "tool"))
+        for name in getattr(config, key)
+        if not _is_known(key, kind, name, registry)
+    )
+
+
+def _is_known(key: str, kind: str, name: str, registry: Registry) -> bool:
+    known = registry.names(kind)
+    plugin, _, bare = name.rpartition(":")
+    if bare in known and not (plugin and kind == "tool"):  # overrides are looked up by the bare name
+        return True
+    if package_for(kind, name) is not None:
+        return True
+    # Not lower: `acme_docker` may be a backend of its own.
+    if hint := did_you_mean(bare, known, cutoff=0.8):
+        raise ConfigError(f"{key}: expected the name of a {kind}, got {name!r}", hint=hint)
+    return False
 
 
 def check_options(config: RunConfig, registry: Registry) -> None:

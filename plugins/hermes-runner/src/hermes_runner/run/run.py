@@ -38,34 +38,18 @@ from hermes_runner.report.summary import SummaryBuilder
 from hermes_runner.run.config_redaction import redact_used_settings, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
-from hermes_runner.run.plan import RunPlan, check_options, choose, plan_groups, plan_rollouts
+from hermes_runner.run.plan import RunPlan, check_names, check_options, choose, plan_groups, plan_rollouts
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest, open_chosen
 from hermes_runner.run.scheduling import Recorder, Scheduler
 
 # Settings that may differ when an interrupted run continues: its rollouts stay comparable.
-_NEUTRAL = frozenset(
-    {
-        "out",
-        "max_concurrent",
-        "max_sandbox_starts",
-        "tool_pool_size",
-        "api_key_env",
-        "model_timeout",
-        "model_retries",
-        "rate_limit_patience",
-        "report",
-        "sinks",
-        "max_attempts",
-        "max_failures",
-        "require_exact",
-        "allow_constrained",
-        "allow_unlisted_model",
-        "tasks",
-        "engine",
-        "engine_options",
-    }
-)
+_NEUTRAL = frozenset({
+    "out", "max_concurrent", "max_sandbox_starts", "tool_pool_size", "api_key_env", "model_timeout", "model_retries",
+    "rate_limit_patience", "report", "sinks", "max_attempts", "max_failures", "require_exact", "allow_constrained",
+    "allow_unlisted_model", "tasks", "engine", "engine_options",
+})  # fmt: skip
+_MAX_SKIPPED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +99,7 @@ class Run:
 
     async def _execute(self) -> RunResult:
         config = self._config
+        unused = check_names(config, self._registry)
         check_options(config, self._registry)
         self._create_sinks()
         loaded = load_tasks(Path(config.tasks), self._registry, options=config.options.get("task_source", {}))
@@ -124,6 +109,7 @@ class Run:
         if not plan.groups:
             raise ConfigError(f"no task of {config.tasks} can be run: {plan.problems[0].message}")
         folder = self._open_folder(self._fingerprint(tasks))
+        self._say("".join(f"{line}\n" for line in unused))
         try:
             return await self._in_folder(folder, plan, tasks)
         finally:
@@ -168,6 +154,7 @@ class Run:
             self._engine = engine
             self._tell_where(folder)
             plan = await self._runnable_plan(engine, plan)
+            self._tell_of_skipped(plan.skipped)
             specs = list(plan_rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             if pending:
@@ -265,6 +252,12 @@ class Run:
         if found:
             left = f", {found['failed']} left (hermes-core sandboxes gc says why)" if found["failed"] else ""
             self._say(f"sandboxes of processes that have died: {found['removed']} removed{left}\n")
+
+    def _tell_of_skipped(self, skipped: tuple[str, ...]) -> None:
+        lines = [f"not offered to the model: {line}" for line in skipped[:_MAX_SKIPPED]]
+        if len(skipped) > _MAX_SKIPPED:
+            lines.append(f"… {len(skipped) - _MAX_SKIPPED} more in {SUMMARY}")
+        self._say("".join(f"{line}\n" for line in lines))
 
     def _tell_of_room(self, at_once: int, pending: int) -> None:
         config = self._config
@@ -367,6 +360,7 @@ class Run:
             "wall_seconds": seconds,
             "group_size": self._config.group_size,
             "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
+            "skipped_toolsets": list(plan.skipped),
             "engine": {} if self._engine is None else self._engine.provenance,
             "sink_errors": self._sink_errors(recorder),
             "event_problems": self._scrubber.values(

@@ -316,6 +316,7 @@
     const problems = Array.isArray(summary.run.problems) ? summary.run.problems : [];
     const listed = problems.slice(0, 50).map((problem) => el("p", { class: "message" }, visible(`${problem.task_id || problem.source}: ${problem.message}`)));
     if (engine.unconfirmed > 0) notices.push(`${plural(engine.unconfirmed, "cancelled rollout")} may have left a sandbox where the engine ran it. To remove it there: hermes-core sandboxes gc`);
+    for (const line of summary.run.skipped_toolsets || []) notices.push(visible(`Not offered to the model: ${line}`));
     for (const event of summary.run.event_problems || []) notices.push(visible(`Plugin ${event.plugin}, ${event.hook} (${event.kind}), ${number(event.count, 0)} ×: ${event.message}`));
     for (const [message, count] of Object.entries(summary.run.sink_errors || {})) notices.push(visible(`Sink, ${number(count, 0)} ×: ${message}`));
     fill("notices", notices.map((text) => el("p", { class: "notice" }, text)), problems.length > 0 && el("details", { class: "notice" },
