@@ -227,7 +227,7 @@ def test_options_that_nobody_gets_are_told(book, command):
         assert f"--backend-options are not used: {why}" in command(*words, options={"key": KEY})[2]
 
 
-@pytest.mark.parametrize("words", [("gc",), ("gc", "--all"), ("ps", "--all")])
+@pytest.mark.parametrize("words", [("gc",), ("gc", "--all"), ("ps",), ("ps", "--all"), ("kill",)])
 def test_a_backend_that_nobody_knows_is_refused_with_those_that_are_near(book, command, words):
     write(book, "first")
     status, _, complaint = command(*words, "--backend", "frist")
@@ -240,6 +240,13 @@ def test_all_asks_nothing_of_backends_that_keep_no_leases(command, notes, action
     assert (status, complaint) == (0, "")
     assert [note for note in notes.NOTES if note[1] in {"swept", "asked"}] == [(name, what, None) for name in ASKING]
     assert "plain" not in built_backends(notes)
+
+
+def test_a_lease_may_name_a_backend_that_is_not_installed(book, command):
+    write(book, "gone")
+    status, out, _ = command("ps", "--backend", "gone")
+    assert (status, "gone" in out) == (0, True)
+    assert "s1 remains" in command("kill", "--backend", "gone")[2]
 
 
 def test_what_had_to_be_built_to_see_that_it_keeps_no_leases_is_closed(command, notes):

@@ -77,6 +77,7 @@ class SandboxesCommand:
 
 def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     leases, problems = book.read()
+    _require_known_backend(leases, arguments)
     rows = [_row(lease) for lease in leases if _is_listed(lease.backend, arguments)]
     answer: dict[str, Any] = {"sandboxes": rows, "problems": problems}
     if arguments.all:
@@ -97,6 +98,12 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
         )
     _complain(problems)
     return 0
+
+
+def _require_known_backend(leases: Iterable[Lease], arguments: argparse.Namespace) -> None:
+    """Refuse a backend that no lease names and no plugin declares; a lease may be of one that is not installed now."""
+    if arguments.backend is not None and all(lease.backend != arguments.backend for lease in leases):
+        _registry(arguments).spec("backend", arguments.backend)
 
 
 def _row(lease: Lease) -> dict[str, Any]:
@@ -171,6 +178,7 @@ def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
     import asyncio
 
     leases, problems = book.read()
+    _require_known_backend(leases, arguments)
     chosen = _choose(leases, arguments)
     why = f"no lease in {book.directory} matches"
     options = _options_for({lease.backend for lease in chosen}, arguments, why)
