@@ -1,11 +1,23 @@
-"""A misspelt option is named with the nearest one of its own level, whatever kind of component it is for."""
+"""A misspelt option is named with the nearest one, a missing one with where to set it, for every kind of component."""
 
 from __future__ import annotations
 
 import pytest
+from pydantic import BaseModel
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.discovery.kinds import kind_of
+from hermes_core.specs import (
+    BackendSpec,
+    EngineSpec,
+    ModelSpec,
+    ParserSpec,
+    SinkSpec,
+    TaskSourceSpec,
+    ToolSpec,
+    VerifierSpec,
+)
 
 REGISTRY = load_plugins(PluginSettings(), environ={})
 LOGIN = "host, port, user, key, passphrase, password, agent"
@@ -55,3 +67,49 @@ def test_a_misspelt_option_is_named_with_the_nearest_one_of_its_own_level(kind, 
     assert said in caught.value.message
     assert str(caught.value.hint).startswith(hint)
     assert "(withheld)" not in str(caught.value)
+
+
+class Greeting:
+    class Options(BaseModel):
+        word: str
+        mark: str = "!"
+
+
+TOOL = ToolSpec(name="greet", summary="s", description="d", target="t:T", parameters={"type": "object"}, toolset="t")
+KNOWN = "; known options: word, mark"
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        (TOOL, "options: {tool: {greet: {word: …}}}, or --options JSON"),
+        (ModelSpec(name="greet", summary="s", target="t:T"), "options: {model: {greet: {word: …}}}, or --options JSON"),
+        (
+            TaskSourceSpec(name="greet", summary="s", target="t:T"),
+            "options: {task_source: {greet: {word: …}}}, or --options JSON",
+        ),
+        (BackendSpec(name="greet", summary="s", target="t:T"), "backend_options: {word: …}, or --backend-options JSON"),
+        (EngineSpec(name="greet", summary="s", target="t:T"), "engine_options: {word: …}, or --engine-options JSON"),
+        (
+            ParserSpec(name="greet", summary="s", target="t:T"),
+            "tool_call_parser_options: {word: …}, or --parser-options JSON",
+        ),
+        (SinkSpec(name="greet", summary="s", target="t:T"), "sinks: [{name: greet, options: {word: …}}]"),
+        (VerifierSpec(name="greet", summary="s", target="t:T"), "{name: greet, options: {word: …}} in a task"),
+    ],
+)
+def test_a_missing_option_is_named_with_where_a_run_sets_it(spec, place):
+    def build(options):
+        raise AssertionError(options)
+
+    build.Options = Greeting.Options
+    with pytest.raises(ConfigError, match="word is missing") as caught:
+        REGISTRY.with_component(spec, build).create(kind_of(spec), "greet")
+    assert caught.value.hint == f"a run sets it with {place}{KNOWN}"
+
+
+def test_a_missing_option_inside_another_component_or_option_has_no_place_of_its_own():
+    for name, options in (("pool", {"backends": [{"backend": "ssh"}]}), ("ssh", {"host": "far", "jump": [{}]})):
+        with pytest.raises(ConfigError, match="host is missing") as caught:
+            REGISTRY.create("backend", name, options)
+        assert str(caught.value.hint).startswith("known options")

@@ -18,9 +18,5 @@ __all__ = ["PluginSettings", "Registry", "__version__", "hookimpl", "load_plugin
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
     __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            ".discovery": "PluginSettings Registry load_plugins",
-            ".hookspecs": "hookimpl",
-        },
+        __name__, {".discovery": "PluginSettings Registry load_plugins", ".hookspecs": "hookimpl"}
     )

@@ -161,6 +161,7 @@ def test_ctrl_c_ends_with_130(capsys, site):
     [
         ("plugins list --jsn", "plugins list: unknown argument --jsn; did you mean --json?"),
         ("greet you --lout", "greet: unknown argument --lout; did you mean --loud?"),
+        ("plugins doctor --timeout x", "plugins doctor: --timeout: expected a number, got 'x'"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_the_way_to_the_help(capsys, greet, line, message):
@@ -169,6 +170,23 @@ def test_a_wrong_argument_is_one_line_and_the_way_to_the_help(capsys, greet, lin
     assert caught.value.code == 2
     command = message.partition(":")[0]
     assert capsys.readouterr().err == f"hermes-core {message}\n  → hermes-core {command} --help\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-p", "-p/--plugin: expected a value, got none"),
+        ("--pugin", "unknown argument --pugin; did you mean --plugin?"),
+        ("plugins nope", "plugins: list|show|doctor: expected one of"),
+    ],
+)
+def test_a_wrong_global_option_or_subcommand_is_one_line_too(capsys, line, message):
+    with pytest.raises(SystemExit) as caught:
+        main(line.split(), environ={})
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "usage:" not in err
 
 
 def test_a_bug_of_a_command_is_told_as_its_plugins_and_debug_has_the_traceback(capsys, site):

@@ -97,6 +97,16 @@ class TestList:
 
 
 class TestShow:
+    @pytest.mark.parametrize(
+        ("name", "near"),
+        [("acme-dokcer", "acme-docker"), ("exat", "exact"), ("backend:dockr", "backend:docker")],
+    )
+    def test_a_misspelt_name_of_a_plugin_or_a_component_offers_a_near_one(self, site, capsys, name, near):
+        site.install("acme-docker", backend() + verifier())
+        assert main(["plugins", "show", name], environ={"HERMES_PLUGINS": "acme-docker"}) == 2
+        said = f"{name!r} is neither a plugin nor a loaded component\n  → did you mean {near!r}?\n"
+        assert capsys.readouterr().err.endswith(said)
+
     @pytest.mark.parametrize("name", ["acme-docker", "docker", "acme-docker:docker"])
     def test_a_plugin_is_shown_with_its_spec_origin_and_requirements(self, site, plugins, name):
         direct = {"url": "https://host/repo", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
@@ -159,7 +169,7 @@ class TestDoctor:
         status, (finding,) = self.findings(plugins, "acme-docker")
         assert status == 0
         assert finding["level"] == "ok"
-        assert "1 components" in finding["message"]
+        assert "components: 1" in finding["message"]
 
     @pytest.mark.parametrize(
         ("source", "message"),
@@ -257,4 +267,4 @@ class TestDoctor:
         (line,) = lines_of(text, "ERROR")
         assert line == "ERROR    local:mine  failed: RuntimeError: boom"
         assert "| RuntimeError: boom" in text
-        assert "1 errors, 0 warnings" in text
+        assert "1 error, 0 warnings" in text

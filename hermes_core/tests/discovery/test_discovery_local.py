@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from throwaway_plugins import HEADER, verifier
+from throwaway_plugins import HEADER, backend, verifier
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError
 from hermes_core.discovery import PluginSettings
@@ -57,6 +57,20 @@ def test_an_object_of_a_file_that_cannot_be_built_is_to_be_repaired_there(path, 
         load(extra=(path,)).create("verifier", "by_stem")
     assert caught.value.hint is not None
     assert caught.value.hint.endswith(f"repair or upgrade {path}")
+
+
+def test_a_target_that_the_file_lacks_offers_a_near_name(path, load):
+    Path(path).write_text(HEADER + COUNTING.replace('target="mine:Verifier"', 'target="mine:Verifer"'))
+    said = r"its target mine:Verifer does not exist \(no attribute 'Verifer'; did you mean 'Verifier'\?\)"
+    with pytest.raises(BrokenComponentError, match=said):
+        load(extra=(path,)).create("verifier", "by_stem")
+
+
+def test_an_attribute_that_the_code_of_a_target_lacks_is_no_missing_target(site, load):
+    (site.folder / "needy_target.py").write_text("import os\nos.no_such_thing")
+    site.install("acme-needy", backend(target="needy_target:Backend"))
+    with pytest.raises(BrokenComponentError, match="importing needy_target:Backend failed: AttributeError"):
+        load("acme-needy").create("backend", "docker")
 
 
 def test_two_registries_share_no_state_of_a_file(path, load):

@@ -14,10 +14,5 @@ __all__ = ["end_signals", "main", "one_line", "plural"]
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
     __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            ".dispatcher": "main",
-            ".display_text": "one_line plural",
-            ".signals": "end_signals",
-        },
+        __name__, {".dispatcher": "main", ".display_text": "one_line plural", ".signals": "end_signals"}
     )

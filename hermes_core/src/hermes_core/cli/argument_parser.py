@@ -5,9 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from hermes_core.nearest import nearest_names
+
+_REWORDED: Final = (
+    ("^argument ", ""),
+    ("invalid int value: ", "expected a whole number, got "),
+    ("invalid float value: ", "expected a number, got "),
+    (r"invalid choice: (.+) \(choose from (.+)\)", r"expected one of \2, got \1"),
+    ("ignored explicit argument ", "expected no value, got "),
+    ("expected one argument$", "expected a value, got none"),
+    ("^the following arguments are required: (.+)", r"expected \1, got nothing"),
+)
+"""What argparse writes, and how all other errors say it."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -31,6 +42,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and the command for help, and exit."""
+        for theirs, ours in _REWORDED:
+            message = re.sub(theirs, ours, message, count=1)
         # Options as JSON may hold a secret.
         message = re.sub(r"\{\s*[\"'].*\}?", "{…}", message, flags=re.DOTALL)
         self.exit(2, f"{self.prog}: {message}\n  → {self.prog} --help\n")

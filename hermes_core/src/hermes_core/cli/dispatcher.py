@@ -85,19 +85,20 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
         return _print_version()
     import argparse
 
+    from hermes_core.cli.argument_parser import CommandParser
+
     commands, trouble = _commands(options, environ)
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
     note = "All commands except `plugins` come from plugins; see: hermes-core plugins show COMMAND"
     if trouble is not None:
         note = f"The commands of plugins are not listed: {trouble}"
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="hermes-core",
         usage="hermes-core [-p NAME] [--debug] COMMAND …",
         description="Run agentic tasks, score them, and manage the plugins that do it.",
         epilog=f"commands:\n{lines}\n\n{note}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     _add_global_options(parser)
     parser.add_argument("--version", action="store_true", help="print the version and stop")
@@ -167,12 +168,12 @@ def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -
 
 def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Return the values of `-p`, and the arguments without global options; those after `--` are left alone."""
-    import argparse
+    from hermes_core.cli.argument_parser import CommandParser
 
     cut = arguments.index("--") if "--" in arguments else len(arguments)
-    parser = argparse.ArgumentParser(prog="hermes-core", add_help=False, allow_abbrev=False)
+    parser = CommandParser(prog="hermes-core", add_help=False)
     _add_global_options(parser)
-    known, rest = parser.parse_known_args(arguments[:cut])
+    known, rest = super(CommandParser, parser).parse_known_args(arguments[:cut])
     return known.plugin_options, rest + arguments[cut:]
 
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hermes_core.cli.display_text import plural
+
 if TYPE_CHECKING:
     from hermes_core.contracts.plugin_settings import PluginSettings
     from hermes_core.discovery.doctor import Finding
@@ -135,7 +137,7 @@ def _print_findings(findings: Iterable[Finding]) -> None:
         sys.stdout.write(f"{finding.level.upper():7}  {finding.subject}  {finding.message}\n")
         if finding.level == "error" and finding.detail:
             sys.stdout.write("".join(f"         | {line}\n" for line in finding.detail.rstrip().splitlines()))
-    sys.stdout.write(f"{counts['error']} errors, {counts['warning']} warnings\n")
+    sys.stdout.write(f"{plural(counts['error'], 'error')}, {plural(counts['warning'], 'warning')}\n")
 
 
 def _print_json(value: object) -> None:

@@ -10,10 +10,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.nearest import did_you_mean
 
-_SWITCH: Final = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("", "0", "false", "no", "off"), False),
-}
+_SWITCH: Final = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("", "0", "false", "no", "off"), False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,7 @@ def _judge(record: PluginRecord, report: _Report) -> Iterator[Finding]:
 
 
 def _findings_on_load(record: PluginRecord, plugin: dict[str, Any], heavy: list[str]) -> Iterator[Finding]:
-    message = f"loaded in {plugin['load_seconds'] * 1000:.1f} ms, {len(plugin['components'])} components"
+    message = f"loaded in {plugin['load_seconds'] * 1000:.1f} ms; components: {len(plugin['components'])}"
     yield Finding(level="ok", subject=record.id, message=message)
     if not plugin["hooks"]:
         yield Finding(level="warning", subject=record.id, message="it implements no hook, so it does nothing")

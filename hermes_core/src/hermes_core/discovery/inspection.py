@@ -12,6 +12,7 @@ from hermes_core.discovery.installation.records import PluginRecord, PluginState
 from hermes_core.discovery.installation.selection import admit_only, find_plugins, matches
 from hermes_core.discovery.kinds import KINDS
 from hermes_core.discovery.registry import Registry
+from hermes_core.nearest import did_you_mean
 from hermes_core.specs import ComponentSpec, Declaration
 
 
@@ -35,8 +36,10 @@ def describe(
             shown = record if record.state is PluginState.BLOCKED else current
             plugins.append(_plugin(registry, shown, declared, with_schema=with_schema))
     if not plugins:
-        ids = ", ".join(record.id for record in records)
-        raise ConfigError(f"{name!r} is neither a plugin nor a loaded component", hint=f"plugins: {ids}")
+        words = {w for r in registry.plugins for w in (r.found.distribution, r.found.name, *r.to_json()["components"])}
+        known = sorted({*words, *(word.partition(":")[2] for word in words)})
+        hint = did_you_mean(name, known, otherwise=f"plugins: {', '.join(record.id for record in records)}")
+        raise ConfigError(f"{name!r} is neither a plugin nor a loaded component", hint=hint)
     return {"plugins": plugins}
 
 

@@ -51,6 +51,18 @@ KINDS: Final = {
     )
 }
 
+OPTION_PLACES: Final = {
+    "backend": "backend_options: {KEY: …}, or --backend-options JSON",
+    "engine": "engine_options: {KEY: …}, or --engine-options JSON",
+    "parser": "tool_call_parser_options: {KEY: …}, or --parser-options JSON",
+    "sink": "sinks: [{name: NAME, options: {KEY: …}}]",
+    "verifier": "{name: NAME, options: {KEY: …}} in a task",
+    "tool": "options: {tool: {NAME: {KEY: …}}}, or --options JSON",
+    "model": "options: {model: {NAME: {KEY: …}}}, or --options JSON",
+    "task_source": "options: {task_source: {NAME: {KEY: …}}}, or --options JSON",
+}
+"""Where a run has an option KEY of a component NAME, by kind."""
+
 
 def kind_named(name: str) -> Kind:
     """Return a kind's row; an unknown kind is an error that lists the known ones."""

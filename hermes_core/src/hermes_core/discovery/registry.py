@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnavailableComponentError
@@ -15,7 +16,7 @@ from hermes_core.discovery.hooks import HookManager, call, observer_hooks
 from hermes_core.discovery.installation.records import PluginRecord, PluginState, local_record
 from hermes_core.discovery.installation.requirements import unmet_requirements
 from hermes_core.discovery.installation.selection import matches
-from hermes_core.discovery.kinds import KINDS, kind_named, kind_of
+from hermes_core.discovery.kinds import KINDS, OPTION_PLACES, kind_named, kind_of
 from hermes_core.discovery.traces import plugin_error
 from hermes_core.specs import ComponentSpec, Ref
 
@@ -137,10 +138,14 @@ class Registry:
         """Build a component from its options, which its own `Options` model validates; bad ones raise `ConfigError`.
 
         A component that contains others has the class attribute `takes_build = True`: its constructor then gets
-        this method as the keyword argument `build`.
+        a function like this method as the keyword argument `build`.
         """
-        target = self.load(kind, name)
-        return factory.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol, self.create)
+        return self._create(OPTION_PLACES.get(kind, ""), kind, name, options)
+
+    def _create(self, place: str, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+        self.load(kind, name)
+        build = partial(self._create, "")  # the options of a part are where its owner has them
+        return factory.create(self._one(kind, name), options or {}, KINDS[kind].protocol, build, place)
 
     def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
         """Ask every plugin which parser a model needs; None if none answers, an error if two disagree."""

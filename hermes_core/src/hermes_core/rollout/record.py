@@ -24,33 +24,17 @@ from hermes_core.contracts.tokens import ModelSession
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.plan import RolloutSpec
 
-NOT_JUDGED = frozenset(
-    {
-        StopReason.MODEL_ERROR,
-        StopReason.TOOL_BACKEND_ERROR,
-        StopReason.TASK_ERROR,
-        StopReason.FRAMEWORK_ERROR,
-        StopReason.CANCELLED,
-    }
-)
+NOT_JUDGED = frozenset({
+    StopReason.MODEL_ERROR, StopReason.TOOL_BACKEND_ERROR, StopReason.TASK_ERROR, StopReason.FRAMEWORK_ERROR,
+    StopReason.CANCELLED,
+})  # fmt: skip
 """Stop reasons that say nothing about the model's ability: no verification and no reward."""
 
 COUNTERS = (
-    "prompt_tokens",
-    "completion_tokens",
-    "tool_calls_attempted",
-    "tool_calls_schema_valid",
-    "tool_calls_executed_ok",
-    "tool_calls_exec_error",
-    "unknown_tools",
-    "invalid_arguments",
-    "tool_parse_errors",
-    "unparsed_replies",
-    "truncated_replies",
-    "empty_replies",
-    "tool_errors",
-    "sandbox_recoveries",
-)
+    "prompt_tokens", "completion_tokens", "tool_calls_attempted", "tool_calls_schema_valid", "tool_calls_executed_ok",
+    "tool_calls_exec_error", "unknown_tools", "invalid_arguments", "tool_parse_errors", "unparsed_replies",
+    "truncated_replies", "empty_replies", "tool_errors", "sandbox_recoveries",
+)  # fmt: skip
 
 
 class RolloutRecord:

@@ -11,15 +11,7 @@ from hermes_core.contracts.model import ToolSchemas
 from hermes_core.discovery import Registry
 from hermes_core.discovery.components.suggestions import package_for
 from hermes_core.specs import ToolsetDistributionSpec, ToolSpec
-from hermes_core.tooling.toolsets import (
-    ALL_NAMES,
-    is_declared,
-    resolve_toolset,
-    tool_specs,
-    toolset_name,
-    validate_toolset,
-    walk,
-)
+from hermes_core.tooling import toolsets
 
 DEFAULT_TOOLSETS = ("terminal", "file")
 """Offered when a run names nothing."""
@@ -83,7 +75,7 @@ def _draw(registry: Registry, enabled: Sequence[str] | None, distribution: str |
         rng = random.Random(f"{distribution.rpartition(':')[2]}/{seed}")  # noqa: S311 - a draw, not a secret
         return draw_toolsets(registry, distribution, rng)
     names = DEFAULT_TOOLSETS if enabled is None else _names("enabled_toolsets", enabled)
-    return tuple(dict.fromkeys(toolset_name(registry, name) for name in names))
+    return tuple(dict.fromkeys(toolsets.toolset_name(registry, name) for name in names))
 
 
 def draw_toolsets(registry: Registry, distribution: str, rng: random.Random) -> tuple[str, ...]:
@@ -103,9 +95,9 @@ def _names(key: str, names: Sequence[str] | None) -> Sequence[str]:
 
 
 def _members(registry: Registry, name: str) -> list[tuple[str, bool]]:
-    if not validate_toolset(registry, name) and name in registry.names("tool"):
+    if not toolsets.validate_toolset(registry, name) and name in registry.names("tool"):
         return [(name, True)]
-    return list(walk(registry, name))
+    return list(toolsets.walk(registry, name))
 
 
 def _find_installed(registry: Registry, drawn: tuple[str, ...]) -> tuple[list[ToolSpec], list[str]]:
@@ -144,10 +136,10 @@ def _absent(name: str, tools: list[str], installed: frozenset[str]) -> list[str]
 
 
 def _outside(registry: Registry, name: str, tools: list[str]) -> list[str]:
-    if name in ALL_NAMES or not is_declared(registry, name):
+    if name in toolsets.ALL_NAMES or not toolsets.is_declared(registry, name):
         return []
     bare = name.rpartition(":")[2]
-    strangers = [spec.name for spec in tool_specs(registry) if spec.toolset == bare and spec.name not in tools]
+    strangers = [spec.name for spec in toolsets.tool_specs(registry) if spec.toolset == bare and spec.name not in tools]
     return [f"{tool}: says it is of toolset {name}, which does not list it; name the tool" for tool in strangers]
 
 
@@ -156,7 +148,8 @@ def _packages_of(tools: Iterable[str]) -> list[str]:
 
 
 def _nothing_left(registry: Registry, drawn: tuple[str, ...], skipped: list[str]) -> ConfigError:
-    wanted = [tool for name in drawn if validate_toolset(registry, name) for tool in resolve_toolset(registry, name)]
+    sets = [name for name in drawn if toolsets.validate_toolset(registry, name)]
+    wanted = [tool for name in sets for tool in toolsets.resolve_toolset(registry, name)]
     packages = _packages_of(wanted)
     hint = (
         f"pip install {' '.join(packages)}, or admit it in HERMES_PLUGINS or 'plugins.allow' if it is installed"

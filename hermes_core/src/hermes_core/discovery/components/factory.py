@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
@@ -44,17 +43,15 @@ def check(component: Component, target: Any, protocol: str | None) -> None:
         _break(component, f"it does not satisfy {protocol.rpartition(':')[2]}: {'; '.join(lacks)}", None)
 
 
-def create(
-    component: Component, target: Any, options: Mapping[str, Any], protocol: str | None, build: Build | None = None
-) -> Any:
+def create(component: Component, options: Mapping[str, Any], protocol: str | None, build: Build, place: str) -> Any:
     """Validate the options and build the object; a class with `takes_build` gets `build`, to make its parts.
 
-    No error contains an option that is declared as a secret.
+    The component is loaded; `place` is where its options are set. No error contains one that is declared as a secret.
     """
-    model = getattr(target, "Options", None)
+    model = getattr(component.target, "Options", None)
     _refuse_unknown(component, model, options)
     try:
-        return _create(component, target, _arguments(component, model, options), protocol, build)
+        return _create(component, _arguments(component, model, options, place), protocol, build)
     except HermesError as error:
         if model is not None:
             secrets = SecretScrubber(find_secrets(OptionSchema(model).mark(options)))
@@ -63,9 +60,8 @@ def create(
         raise
 
 
-def _create(
-    component: Component, target: Any, arguments: tuple[Any, ...], protocol: str | None, build: Build | None
-) -> Any:
+def _create(component: Component, arguments: tuple[Any, ...], protocol: str | None, build: Build) -> Any:
+    target = component.target
     if not callable(target):
         return target
     try:
@@ -90,7 +86,7 @@ def _import(component: Component, target: str) -> Any:
     return import_target(target)
 
 
-def _arguments(component: Component, model: Any, options: Mapping[str, Any]) -> tuple[Any, ...]:
+def _arguments(component: Component, model: Any, options: Mapping[str, Any], place: str) -> tuple[Any, ...]:
     if model is None:
         return ()
     from pydantic import ValidationError
@@ -99,7 +95,7 @@ def _arguments(component: Component, model: Any, options: Mapping[str, Any]) -> 
         return (model.model_validate(dict(options)),)
     except ValidationError as error:
         # Without its cause, whose text repeats the options.
-        raise _explain(component, error, OptionSchema(model), options) from None
+        raise _explain(component, error, model, options, place) from None
     except Exception as error:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
         _break(component, f"validating its options failed: {redact_text(_text(error))}", error)
 
@@ -118,19 +114,18 @@ def _refuse_unknown(component: Component, model: Any, options: Mapping[str, Any]
 
 
 def _option_names(model: Any) -> list[str]:
-    fields = model.model_fields.items()
-    aliases = [
-        alias for _, field in fields for alias in (field.alias, field.validation_alias) if isinstance(alias, str)
-    ]
-    return [*(name for name, _ in fields), *aliases]
+    fields = model.model_fields
+    others = (alias for field in fields.values() for alias in (field.alias, field.validation_alias))
+    return [*fields, *(alias for alias in others if isinstance(alias, str))]
 
 
 def _known_options(names: Sequence[str], where: str = "") -> str:
     return f"known options{where and f' of {where}'}: {', '.join(names) or 'none'}"
 
 
-def _explain(component: Component, error: Any, schema: OptionSchema, options: Mapping[str, Any]) -> ConfigError:
+def _explain(component: Component, error: Any, model: Any, options: Mapping[str, Any], place: str) -> ConfigError:
     """Return an error about options, with a hint for the level of an unknown one, or of the first problem."""
+    schema = OptionSchema(model)
     found = redact(schema.mark(options))
     items = error.errors(include_url=False, include_context=False)
     problems = "; ".join(redact_text(_problem(item, found)) for item in items)
@@ -141,6 +136,9 @@ def _explain(component: Component, error: Any, schema: OptionSchema, options: Ma
     names = schema.names_at(level)
     every = _known_options(names, ".".join(map(str, level)))
     hint = did_you_mean(str(name), names, also=every) if unknown else every
+    if place and not level and items[0]["type"] == "missing":
+        set_with = place.replace("NAME", component.spec.name).replace("KEY", str(name))
+        hint = f"a run sets it with {set_with}; {every}"
     return ConfigError(f"the options of {component.label} are wrong: {problems}", hint=hint)
 
 
@@ -160,13 +158,14 @@ def _problem(item: Mapping[str, Any], found: Any) -> str:
 
 
 def _import_reason(target: str, error: BaseException) -> str:
-    module = target.partition(":")[0]
+    module, _, attribute = target.partition(":")
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         return f"its target {target} does not exist (no module {error.name!r})"
     if isinstance(error, ModuleNotFoundError):
         return f"importing {target} failed: the module {error.name!r}, which it needs, is not installed"
-    if isinstance(error, AttributeError) and module in sys.modules:
-        return f"its target {target} does not exist ({error})"
+    if isinstance(error, AttributeError) and error.name in attribute.split("."):
+        near = did_you_mean(error.name, dir(error.obj))
+        return f"its target {target} does not exist (no attribute {error.name!r}{near and f'; {near}'})"
     return f"importing {target} failed: {_text(error)}"
 
 

@@ -60,7 +60,4 @@ def _origin(text: str | None) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError):
         return {"url": None, "editable": False, "problem": "direct_url.json cannot be read"}
     origin = {"url": url, "editable": bool(direct.get("dir_info", {}).get("editable"))}
-    return {
-        **origin,
-        **{key: value for key, value in direct.get("vcs_info", {}).items() if key != "requested_revision"},
-    }
+    return {**origin, **{key: item for key, item in direct.get("vcs_info", {}).items() if key != "requested_revision"}}

@@ -61,10 +61,8 @@ async def download_dir(sandbox: Sandbox, remote_dir: str, local_dir: str) -> lis
         return [{"success": False, "error": f"{remote_dir}: {error}"}]
     omitted = dict(done.omitted)
     copied = [path for path in listed if path not in omitted]
-    answers = await asyncio.to_thread(
-        lambda: [_answer(f"{remote_dir}/{path}", Path(local_dir, path)) for path in copied]
-    )
-    return answers + [{"success": False, "error": f"{remote_dir}/{path}: {why}"} for path, why in omitted.items()]
+    found = await asyncio.to_thread(lambda: [_answer(f"{remote_dir}/{path}", Path(local_dir, path)) for path in copied])
+    return found + [{"success": False, "error": f"{remote_dir}/{path}: {why}"} for path, why in omitted.items()]
 
 
 async def _list_files(sandbox: Sandbox, root: str) -> list[str]:
