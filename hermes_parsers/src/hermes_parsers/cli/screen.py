@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final, TextIO
 
+from hermes_core.cli import plural
+
 _STYLES: Final = {"good": "32", "doubtful": "33", "bad": "31", "reasoning": "36", "faint": "2", "strong": "1"}
 _SHOWN_NOT_SENT: Final = {ord("\r"): "\\r", ord("\t"): "\\t", ord("\v"): "\\v", ord("\f"): "\\f"}
 _WIDTH: Final = 400
@@ -40,7 +42,7 @@ class Screen:
         for line in lines if limit is None else lines[:limit]:
             yield self.escape(line, limit=_WIDTH if limit is not None else len(line) * 10 + 1)
         if limit is not None and len(lines) > limit:
-            yield f"… {len(lines) - limit} more lines; --full shows them"
+            yield f"… {plural(len(lines) - limit, 'more line')}; --full shows them"
 
 
 def print_json(document: object) -> None:

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_core.cli import plural
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParseEvent, ParseMode, ParseResult, ParseSegment
 from hermes_parsers.cli.identity import is_same_parser
@@ -143,14 +144,14 @@ class _Printer:
             self._screen.line(lead + line)
 
     def _print_stream(self, streamed: _Streamed) -> None:
-        self._heading(f"stream of {streamed.pieces} pieces")
+        self._heading(f"stream of {plural(streamed.pieces, 'piece')}")
         events = streamed.events if self._limit is None else streamed.events[: self._limit]
         for piece, event in events:
             when = f"piece {piece}" if piece else "end"
             shown = event.text if event.call is None else _call_json(event.call)
             self._screen.line(f"  {when:<12} {event.kind:<9}  {self._screen.escape(shown)}")
         if len(events) < len(streamed.events):
-            self._screen.line(f"  … {len(streamed.events) - len(events)} more events; --full shows them")
+            self._screen.line(f"  … {plural(len(streamed.events) - len(events), 'more event')}; --full shows them")
         if streamed.is_equal:
             self._screen.line("  the result is the same as in one piece")
         else:

@@ -19,7 +19,7 @@ from hermes_atropos.compat import APIServerConfig
 from hermes_atropos.config import nearest
 from hermes_atropos.config_redaction import redact_config
 from hermes_atropos.environment import Environment
-from hermes_core.cli import end_signals
+from hermes_core.cli import end_signals, plural
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
 from hermes_core.redaction import quote_value, redact, validation_message
 from hermes_runner import load_config
@@ -240,8 +240,9 @@ def _summary_line(counts: Mapping[str, Any]) -> str:
     """Summarise a process in one line."""
     path, before = counts["path"] or "no file", counts["groups_before"]
     if counts["is_finished_before"]:
-        return f"{path} is complete with {before} groups, nothing was run"
-    said = f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} failed, {before} from before"
+        return f"{path} is complete with {plural(before, 'group')}, nothing was run"
+    written = plural(counts["groups_written"], "group")
+    said = f"{path}: {written} written, {counts['groups_failed']} failed, {before} from before"
     failed = counts["groups_to_rerun"]
     again = f"{failed} failed group is" if failed == 1 else f"{failed} failed groups are"
     return f"{said}; {again} repeated by the same command" if failed else said

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hermes_core.cli import plural
+
 _KEPT: Final = 1024
 
 
@@ -54,8 +56,8 @@ class PoolStats:
         apart = {state: count for state, count in self.hosts.items() if count and state != "ready"}
         states = "".join(f", {count} {state}" for state, count in apart.items())
         return (
-            f"{self.waiting} waiting, {self.free} free and {self.used} in use of {self.total} slots, "
-            f"{alive} hosts of at most {self.max_hosts}{states}"
+            f"{self.waiting} waiting, {self.free} free and {self.used} in use of {plural(self.total, 'slot')}, "
+            f"{plural(alive, 'host')} of at most {self.max_hosts}{states}"
         )
 
 

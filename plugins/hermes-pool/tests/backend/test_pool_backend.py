@@ -326,8 +326,8 @@ async def test_closing_reports_what_is_left_on_every_member(pool):
         await sandbox.aclose()
     with pytest.raises(BackendError) as caught:
         await backend.aclose()
-    assert "hosts of pool 'engine#1' could not be ended: engine 0 does not answer" in caught.value.message
-    assert "hosts of pool 'engine#2' could not be ended: engine 1 does not answer" in caught.value.message
+    assert "host of pool 'engine#1' could not be ended: engine 0 does not answer" in caught.value.message
+    assert "host of pool 'engine#2' could not be ended: engine 1 does not answer" in caught.value.message
 
 
 async def test_a_sandbox_that_cannot_be_made_keeps_no_slot(pool, monkeypatch):

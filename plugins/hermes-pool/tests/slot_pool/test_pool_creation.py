@@ -179,7 +179,7 @@ async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
         stubborn = functools.partial(make_at_last, engine, gate)
         waiting = asyncio.create_task(pool.acquire("stubborn", stubborn, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
-        with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended"):
+        with pytest.raises(BackendError, match="1 host of pool 'engine' could not be ended"):
             await asyncio.wait_for(pool.aclose(), 60)
         with pytest.raises(BackendError, match="being closed"):
             await waiting

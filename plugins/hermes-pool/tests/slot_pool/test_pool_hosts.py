@@ -280,7 +280,7 @@ async def test_closing_the_pool_reports_hosts_that_could_not_be_ended():
         engine.hosts[0].stuck = "the engine does not answer"
         await seat.release()
         assert await eventually(lambda: sum(pool.stats().hosts.values()) == 0)
-        with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended: the engine does not"):
+        with pytest.raises(BackendError, match="1 host of pool 'engine' could not be ended: the engine does not"):
             await pool.aclose()
 
 
@@ -301,7 +301,7 @@ async def test_closing_the_pool_reports_what_an_interrupted_start_has_left():
 
         waiting = asyncio.create_task(pool.acquire("key", make, 9, request()))
         await begun.wait()
-        with pytest.raises(BackendError, match=r"1 hosts of pool 'engine' could not be ended: .*does not answer"):
+        with pytest.raises(BackendError, match=r"1 host of pool 'engine' could not be ended: .*does not answer"):
             await pool.aclose()
         with pytest.raises(BackendError, match="being closed"):
             await waiting

@@ -77,7 +77,7 @@ async def test_an_acquire_timeout_has_the_statistics_and_a_hint():
             await pool.acquire("key", engine.make, 9, request())
         assert caught.value.message == (
             "no slot of pool 'engine' was given out or back within 0.2 s: "
-            "1 waiting, 0 free and 2 in use of 2 slots, 1 hosts of at most 1"
+            "1 waiting, 0 free and 2 in use of 2 slots, 1 host of at most 1"
         )
         assert "max_hosts" in str(caught.value.hint)
         assert caught.value.retryable

@@ -131,5 +131,5 @@ def test_tasks_check_prints_its_table_though_the_backend_cannot_be_closed(config
     plugins = [word for name in ("rollout_components", "closing_components") for word in ("-p", name)]
     main([*plugins, "tasks", "check", path, "--backend", "sticky"], environ={})
     out, err = capsys.readouterr()
-    assert "of 1 tasks passed" in out
+    assert "of 1 task passed" in out
     assert err.startswith("warning: backend 'sticky' could not be closed: node n1 is down\n  → `sinfo -R` shows why")

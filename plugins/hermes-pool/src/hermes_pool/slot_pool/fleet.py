@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, Protocol
 
+from hermes_core.cli import plural
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.options import OptionNames, PoolOptions
 from hermes_pool.refusals import is_final, late_start_error, message_of, start_timeout_error
@@ -160,7 +161,7 @@ class Fleet:
         left, self._left = self._left, []
         if left:
             raise BackendError(
-                f"{len(left)} hosts of pool {self.name!r} could not be ended: {'; '.join(left[:3])}",
+                f"{plural(len(left), 'host')} of pool {self.name!r} could not be ended: {'; '.join(left[:3])}",
                 hint="hermes-core sandboxes gc --all removes what is left once this process has ended",
             )
 

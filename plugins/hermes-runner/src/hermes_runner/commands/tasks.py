@@ -148,6 +148,8 @@ def _problems(loaded: LoadedTasks) -> list[dict[str, Any]]:
 def _check(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> int:
     import asyncio
 
+    from hermes_core.cli import plural
+
     checks = asyncio.run(_run_checks(loaded, registry, arguments))
     passed = all(check.passed for check in checks) and not loaded.problems
     if arguments.json:
@@ -159,8 +161,8 @@ def _check(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespac
         for line in (*check.problems, *check.notes):
             sys.stdout.write(f"{check.task_id}: {line}\n")
     _print_problems(loaded)
-    good = sum(check.passed for check in checks)
-    sys.stdout.write(f"\n{good} of {len(checks)} tasks passed, {len(loaded.problems)} could not be read\n")
+    good, every = sum(check.passed for check in checks), plural(len(checks), "task")
+    sys.stdout.write(f"\n{good} of {every} passed, {len(loaded.problems)} could not be read\n")
     return 0 if passed else 1
 
 

@@ -169,7 +169,7 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _bad_replies(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if unreadable := summary["counters"].get("tool_parse_errors"):
-        yield "unreadable", f"{unreadable} tool calls could not be read; the model was told why"
+        yield "unreadable", f"{plural(unreadable, 'tool call')} could not be read; the model was told why"
     if truncated := summary["counters"].get("truncated_replies"):
         were = "replies were" if truncated > 1 else "reply was"
         yield "truncated", f"{truncated} {were} cut off at the token limit in a tool call: --max-tokens N allows more"
@@ -191,9 +191,9 @@ def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
     samples = f"{_number(report['samples_per_rollout'], 2)} samples/rollout, breaks: {breaks}"
     yield "exactness", f"{', '.join(shares)}; {samples}" if shares else "no rollout has tokens to train on"
     if report["foreign_control_tokens"]:
-        yield "injected", f"{report['foreign_control_tokens']} control tokens came from untrusted text"
+        yield "injected", f"{plural(report['foreign_control_tokens'], 'control token')} came from untrusted text"
     if constrained := report.get("constrained_tokens"):  # not in summaries of older versions
-        yield "constrained", f"{constrained:,} sampled tokens were drawn under a mask; their samples are marked"
+        yield "constrained", f"{plural(constrained, 'sampled token')} drawn under a mask; their samples are marked"
     if report["not_trained"]:
         yield "not trained", f"sampled tokens of unused rollouts: {_names(report['not_trained'])}"
     for rollout in report["not_exact"][:_MAX_PROBLEMS]:
