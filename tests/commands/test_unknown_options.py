@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from pydantic import BaseModel
 
@@ -69,10 +71,9 @@ def test_a_misspelt_option_is_named_with_the_nearest_one_of_its_own_level(kind, 
     assert "(withheld)" not in str(caught.value)
 
 
-class Greeting:
-    class Options(BaseModel):
-        word: str
-        mark: str = "!"
+class Greeting(BaseModel):
+    word: str
+    mark: str = "!"
 
 
 TOOL = ToolSpec(name="greet", summary="s", description="d", target="t:T", parameters={"type": "object"}, toolset="t")
@@ -99,12 +100,9 @@ KNOWN = "; known options: word, mark"
     ],
 )
 def test_a_missing_option_is_named_with_where_a_run_sets_it(spec, place):
-    def build(options):
-        raise AssertionError(options)
-
-    build.Options = Greeting.Options
+    target = Mock(Options=Greeting)
     with pytest.raises(ConfigError, match="word is missing") as caught:
-        REGISTRY.with_component(spec, build).create(kind_of(spec), "greet")
+        REGISTRY.with_component(spec, target).create(kind_of(spec), "greet")
     assert caught.value.hint == f"a run sets it with {place}{KNOWN}"
 
 
