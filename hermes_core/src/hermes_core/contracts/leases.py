@@ -1,9 +1,9 @@
 """Leases: records of sandboxes, written before these exist, by which leftovers of killed processes are removed.
 
 A backend whose sandboxes can outlive the process that opened them is a `LeasingBackend`. It takes a lease in a
-`LeaseStore` before it makes a sandbox, and gives it up when the sandbox is gone. A backend may bring a store; for all
-others it is the component `files` of kind `lease_store`, which is part of hermes-sandbox and which the commands
-`hermes-core sandboxes` read.
+`LeaseStore` before it makes a sandbox, and gives it up when the sandbox is gone. A run chooses the store: the component
+`files` of kind `lease_store`, which hermes-sandbox declares and `prefer` in a config may take from another plugin. A
+backend that comes with a store, `leases`, keeps it.
 
 To *collect* is to go through the leases of processes that have died; to *reclaim* is to remove one sandbox by its
 lease; to *sweep* is to look for sandboxes that no lease names.
@@ -95,7 +95,7 @@ class LeasingBackend(TerminalBackend, Protocol):
 
     @property
     def leases(self) -> LeaseStore | None:
-        """Where it writes its leases; None until `lease_with` is called, and until then it opens no sandbox."""
+        """Where it writes its leases; None until `lease_with` is called, which a run does before the first sandbox."""
         ...
 
     def lease_with(self, store: LeaseStore) -> None:

@@ -1,4 +1,4 @@
-"""Choose where a backend writes the leases of its sandboxes: in its own store or in the installed one."""
+"""Choose where a backend writes the leases of its sandboxes: in the installed store, unless it comes with one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 LEASE_STORE: Final = "files"
-"""The store for backends without their own; `prefer` chooses if several plugins declare it."""
+"""The store of every backend that comes without one; `prefer` chooses if several plugins declare it."""
 
 
 def supply_lease_store(

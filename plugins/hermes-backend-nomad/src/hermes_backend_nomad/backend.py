@@ -58,7 +58,7 @@ class NomadBackend(AgentBackend):
         )
         self.run_id = uuid.uuid4().hex[:16]
         self._job_lease: Lease | None = None
-        self._job_leases = self.leases
+        self._job_leases = self.lease_store
         self._fleet = self._new_fleet()
         self.host_pool = SlotPool(
             PoolOptions(
@@ -157,7 +157,7 @@ class NomadBackend(AgentBackend):
         handle = {**self.handle(spec, self.run_id), "whole": True}
         terms = dataclasses.replace(self.lease_terms(spec, self.run_id), handle=handle)
         self._job_lease = Lease.of_terms(terms)
-        self._job_leases = self.leases
+        self._job_leases = self.lease_store
         await self._job_leases.take(terms)
 
     async def _release_job(self) -> None:

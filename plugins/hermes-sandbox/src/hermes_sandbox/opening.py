@@ -25,16 +25,21 @@ async def open_sandbox(
         backend: Name of any installed backend.
         options: Options of the backend.
         registry: Where to look the name up; all installed plugins if None.
-        lease_dir: Where leases are written; None means the backend's own place, the user's state directory.
+        lease_dir: Directory of the leases; None means the lease store that a run has, by default the user's directory.
         spec_fields: Fields of `SandboxSpec`.
     """
     from hermes_core.discovery import load_plugins
+    from hermes_core.rollout import supply_lease_store
     from hermes_sandbox.leases.file_store import lease_in_files
 
     spec = SandboxSpec(**spec_fields)
-    source = (registry or load_plugins()).create("backend", backend, options)
-    lease_in_files(source, lease_dir)
+    registry = registry or load_plugins()
+    source = registry.create("backend", backend, options)
     try:
+        if lease_dir is None:
+            supply_lease_store(source, registry, backend)
+        else:
+            lease_in_files(source, lease_dir)
         await source.check(spec)
         async with await source.open(spec) as sandbox:
             yield sandbox

@@ -61,10 +61,10 @@ class PoolBackend(AgentBackend):
         ]
         for member in self.members:
             member.backend.host_pool = MemberHostPool(self._queue, member.fleet)
+            member.backend.lease_with(self.lease_store)
         backends = [member.backend for member in self.members]
         self.setup_timeout = max((backend.setup_timeout for backend in backends), default=self.setup_timeout)
         self.patience = max((backend.patience for backend in backends), default=self.patience)
-        self.lease_with(self.leases)
         self._placements: dict[str, _Placement] = {}
         """The placements of the sandboxes that are being made, by their ids."""
 

@@ -78,25 +78,23 @@ class AgentBackend(ABC):
         """Resolves the host names that a sandbox with an allowlist requests."""
         self.host_pool: HostPool = SharedHostPool()
         """Gives sandboxes their seats in shared hosts; a slot pool may replace it before the first one is opened."""
-        self._leases: LeaseStore = FileLeaseStore()
+        self.leases: LeaseStore | None = None
+        """The store that was passed to `lease_with`, as every run does; None if there was none."""
+        self.lease_store: LeaseStore = FileLeaseStore()
+        """Where leases are written: in `leases`, or without it in files in the user's state directory."""
         self._open: dict[str, BackendSandbox[Any]] = {}
         self._said_unbounded = False
         self._said_lacks: set[str] = set()
         self._wishes = Wishes(self.declaration.name)
 
-    @property
-    def leases(self) -> LeaseStore:
-        """Where the leases of its sandboxes are written: by default files in the user's state directory."""
-        return self._leases
-
     def lease_with(self, store: LeaseStore) -> None:
-        """Write leases to `leases` from now on; a pool's members write theirs where the pool does."""
-        self._leases = store
+        """Write leases to `store` from now on; a pool's members write theirs where the pool does."""
+        self.leases = self.lease_store = store
 
     @property
     def lease_dir(self) -> Path | None:
         """Directory of the leases; None for the user's own, and if leases are not files."""
-        return self._leases.directory if isinstance(self._leases, FileLeaseStore) else None
+        return self.lease_store.directory if isinstance(self.lease_store, FileLeaseStore) else None
 
     @lease_dir.setter
     def lease_dir(self, directory: Path | None) -> None:
@@ -214,7 +212,7 @@ class AgentBackend(ABC):
 
     async def make_sandbox(self, spec: SandboxSpec, sandbox_id: str) -> BackendSandbox[Any]:
         """Take a lease, create the host and start the agent in it; a pool chooses the member here."""
-        leases = self._leases
+        leases = self.lease_store
         try:
             await leases.take(self.lease_terms(spec, sandbox_id))
             host = await self._create(spec, sandbox_id)
@@ -309,7 +307,7 @@ class AgentBackend(ABC):
 
     async def make_shared_host(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Recycled]]) -> Recycled:
         """Make a host for many slots, by an id, with its own lease, which is there before the slots and after them."""
-        leases = self._leases
+        leases = self.lease_store
         place_id = uuid.uuid4().hex[:16]
         await leases.take(self.lease_terms(spec, place_id))
         try:

@@ -174,7 +174,7 @@ class LocalBackend(AgentBackend):
         group = self._group(spec, agent_id)
         paths = [str(path) for path in self._group_paths(spec, agent_id)]
         handle = {"sandbox_id": agent_id, "root": str(self._root(agent_id)), "groups": paths}
-        terms, leases = dataclasses.replace(self.lease_terms(spec, agent_id), handle=handle), self._leases
+        terms, leases = dataclasses.replace(self.lease_terms(spec, agent_id), handle=handle), self.lease_store
         await leases.take(terms)
         try:
             # Its slots have their own groups beside it, with limits.

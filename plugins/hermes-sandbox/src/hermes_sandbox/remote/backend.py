@@ -82,7 +82,7 @@ class MachineBackend(AgentBackend):
     async def _locate(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
         found = self.amend_handle(handle, provenance)
         if found != handle:
-            await self._leases.amend(handle["sandbox_id"], found)
+            await self.lease_store.amend(handle["sandbox_id"], found)
         return found
 
     def refuse(self, spec: SandboxSpec) -> None:

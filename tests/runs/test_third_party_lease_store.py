@@ -1,0 +1,171 @@
+"""The lease store that a config prefers is the one that a run's backend uses, whichever backend that is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hermes_core import PluginSettings, load_plugins
+from hermes_core.contracts.leases import LeasingBackend
+from hermes_core.rollout import supply_lease_store
+from hermes_sandbox import LeaseBook
+
+STORE = '''
+import json
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hermes_core import hookimpl
+from hermes_core.specs import LeaseStoreSpec
+from hermes_sandbox import FileLeaseStore
+
+
+@hookimpl
+def hermes_lease_stores():
+    return [LeaseStoreSpec(name="files", summary="Notes calls.", target="noting_leases:NotingLeases")]
+
+
+class NotingLeases:
+    """Notes each call in a file, and keeps the leases in a directory that hermes-sandbox does not know."""
+
+    class Options(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+        folder: Path = Field(default_factory=lambda: Path.home() / "noted")
+
+    def __init__(self, options):
+        self._notes = options.folder / "notes"
+        self._store = FileLeaseStore.at(options.folder / "leases")
+        options.folder.mkdir(exist_ok=True)
+
+    @property
+    def count(self):
+        return self._store.count
+
+    async def take(self, terms):
+        await self._store.take(terms)
+        self._note("take", terms.sandbox_id)
+
+    async def amend(self, sandbox_id, handle):
+        await self._store.amend(sandbox_id, handle)
+
+    async def give_up(self, sandbox_id):
+        await self._store.give_up(sandbox_id)
+        self._note("give_up", sandbox_id)
+
+    async def collect(self, registry):
+        collected = await self._store.collect(registry)
+        self._note("collect", *collected.removed)
+        return collected
+
+    def _note(self, *words):
+        with self._notes.open("a") as file:
+            file.write(json.dumps(words) + "\\n")
+'''
+SETTINGS = PluginSettings(extra=("./noting_leases.py",), prefer={"lease_store:files": "noting_leases"})
+TASK = {
+    "id": "hello",
+    "prompt": "Write.",
+    "solution": ["echo 1"],
+    "verifier": {"name": "exit_code", "options": {"command": "true"}},
+}
+BACKENDS = {
+    "local": {},
+    "docker": {},
+    "modal": {},
+    "nomad": {},
+    "ray": {},
+    "singularity": {},
+    "slurm": {},
+    "ssh": {"host": "nowhere"},
+    "pool": {"backends": [{"backend": "local", "options": {"slots_per_agent": 2}}]},
+}
+"""All shipped backends that lease, with the options that they cannot be made without."""
+
+KILLED = """
+import asyncio, os, signal
+from hermes_core import PluginSettings, load_plugins
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.rollout import Runtime
+
+async def own():
+    settings = PluginSettings(extra=("./noting_leases.py",), prefer={"lease_store:files": "noting_leases"})
+    async with Runtime(load_plugins(settings)) as runtime, runtime.open_sandbox(SandboxSpec()) as sandbox:
+        print(sandbox.id, sandbox.workspace, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(own())
+"""
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Write the plugin, with which runs in its folder lease."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "noting_leases.py").write_text(STORE)
+
+
+@pytest.fixture
+def run(store, hermes, tasks, tmp_path):
+    """Run a task with the plugin, which the config prefers, and return what its store was asked."""
+    config = {
+        "tasks": str(tasks(TASK)),
+        "model": "oracle",
+        "plugins": {"extra": ["./noting_leases.py"], "prefer": {"lease_store:files": "noting_leases"}},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+
+    def run_once(output):
+        ended = hermes("run", "--config", "run.yaml", "--out", output)
+        assert ended.returncode == 0, ended.stderr
+        return [json.loads(line) for line in (tmp_path / "noted" / "notes").read_text().splitlines()]
+
+    return run_once
+
+
+def test_a_run_leases_in_the_store_that_its_config_prefers(run, tmp_path):
+    notes = run("out")
+    assert notes[0] == ["collect"]
+    ids = [sandbox_id for word, *sandbox_id in notes if word == "take"]
+    assert ids
+    assert sorted(ids) == sorted(sandbox_id for word, *sandbox_id in notes if word == "give_up")
+    assert not (tmp_path / ".local").exists()
+
+
+def test_the_next_run_removes_through_it_what_a_killed_process_left(run, tmp_path):
+    owner = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    sandbox_id, workspace = owner.stdout.split()
+    assert [lease.sandbox_id for lease in LeaseBook(tmp_path / "noted" / "leases").read()[0]] == [sandbox_id]
+    assert ["collect", sandbox_id] in run("out")
+    assert LeaseBook(tmp_path / "noted" / "leases").read() == ([], [])
+    assert not (tmp_path / workspace).exists()
+
+
+def test_two_stores_of_one_name_are_an_error_of_the_run_until_one_is_preferred(store, hermes, tasks):
+    ended = hermes("-p", "./noting_leases.py", "run", tasks(TASK), "--model", "oracle", "--out", "out")
+    assert ended.returncode == 2
+    assert 'prefer: {"lease_store:files": "local"}' in ended.stderr
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+async def test_every_shipped_backend_leases_in_the_store_that_is_preferred(store, name):
+    registry = load_plugins(SETTINGS)
+    backend = registry.create("backend", name, BACKENDS[name])
+    assert isinstance(backend, LeasingBackend)
+    assert type(supply_lease_store(backend, registry, name)).__name__ == "NotingLeases"
+    assert backend.lease_store is backend.leases
+    assert all(member.backend.leases is backend.leases for member in getattr(backend, "members", ()))
+    await backend.aclose()
+
+
+async def test_a_store_that_an_application_chose_before_is_not_replaced(store, tmp_path):
+    registry = load_plugins(SETTINGS)
+    backend = registry.create("backend", "local")
+    backend.lease_dir = tmp_path / "leases"
+    assert supply_lease_store(backend, registry, "local").directory == tmp_path / "leases"
+    await backend.aclose()
