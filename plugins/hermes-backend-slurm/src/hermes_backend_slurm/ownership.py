@@ -9,8 +9,7 @@ from hermes_sandbox.backends import Lease, owner_is_dead
 
 _PREFIX: Final = "hermes"
 _NAMESPACE: Final = re.compile(r"\d+")
-_WORDS: Final = (7, 8)
-"""How many words a name has; earlier releases did not name the machine."""
+_WORDS: Final = 8
 
 
 def own_mark() -> str:
@@ -25,8 +24,8 @@ def own_mark() -> str:
 def is_abandoned(name: str) -> bool:
     """Return whether a job's or step's name is one of ours with a dead owner; names of other jobs are not."""
     words = name.split(":")
-    if len(words) not in _WORDS or words[0] != _PREFIX:
+    if len(words) != _WORDS or words[0] != _PREFIX:
         return False
-    _, node, boot_id, namespace, pid, start, *machine = words[:-1]
-    fields = {"node": node, "boot_id": boot_id, "owner_pid": pid, "owner_start": start}
-    return owner_is_dead({**fields, "pid_namespace": f"pid:[{namespace}]", "machine_id": "".join(machine)})
+    _, node, boot_id, namespace, pid, start, machine, _ = words
+    fields = {"node": node, "boot_id": boot_id, "owner_pid": pid, "owner_start": start, "machine_id": machine}
+    return owner_is_dead({**fields, "pid_namespace": f"pid:[{namespace}]"})
