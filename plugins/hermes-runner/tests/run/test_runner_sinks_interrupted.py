@@ -332,6 +332,18 @@ def test_ctrl_c_ends_a_run_whose_event_loop_a_plugin_blocks(ctrl_c, engines, con
     assert signal.getsignal(signal.SIGINT) is usual
 
 
+def test_ctrl_c_while_the_event_loop_closes_is_not_lost(ctrl_c, engines, config, monkeypatch):
+    registry, closed = engines
+
+    async def press(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "shutdown_default_executor", press)
+    with pytest.raises(KeyboardInterrupt, match="50 of 50 rollouts recorded"):
+        execute(config(), registry, api_key=None, stream=io.StringIO())
+    assert len(closed) == 1
+
+
 @pytest.fixture
 def engines(registry):
     """A registry with the engine `noting`, and the list of those that were closed."""

@@ -440,5 +440,5 @@ async def _terminable(run: Run, received: list[int]) -> RunResult:
     signal.signal(signal.SIGINT, interrupt)
     try:
         return await task
-    finally:
+    finally:  # while asyncio closes the loop, Ctrl-C must not go to a task that has ended
         signal.signal(signal.SIGINT, usual)
