@@ -164,7 +164,7 @@ class ModalBackend(AgentBackend):
         return UserSlot(
             self.host_pool,
             (name, spec.network == "full", spec.file_size_mb),
-            lambda: self.make_shared_host(spec, lambda place_id: self._share(spec, place_id, name)),
+            lambda: self.make_shared_host(spec, lambda host_id: self._share(spec, host_id, name)),
             limit=self.options.slots_per_sandbox,
             describe=lambda host, number: slot_fields(
                 self.options.workspace_base,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acme_hermes.niced_host import NicedHost
 from acme_hermes.plugin import NICED
-from acme_hermes.slots import NicedPlace, NicedSlot
+from acme_hermes.slots import NicedSlot, SharedNicedHost
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backends import PROCESSES, AgentBackend, SandboxHost
@@ -58,7 +58,7 @@ class NicedBackend(AgentBackend):
         if self.shares(spec):
             return NicedSlot(
                 self.host_pool,
-                lambda: self.make_shared_host(spec, self._make_place),
+                lambda: self.make_shared_host(spec, self._make_host),
                 limit=self._slots,
                 root=root,
                 sandbox_id=sandbox_id,
@@ -66,10 +66,10 @@ class NicedBackend(AgentBackend):
         await asyncio.to_thread((root / "workspace").mkdir, mode=0o700, parents=True)
         return NicedHost(root, sandbox_id, self._niceness)
 
-    async def _make_place(self, place_id: str) -> NicedPlace:
-        place = NicedPlace(_root(place_id), place_id, self._niceness)
-        place.mark = place_id
-        return place
+    async def _make_host(self, host_id: str) -> SharedNicedHost:
+        host = SharedNicedHost(_root(host_id), host_id, self._niceness)
+        host.mark = host_id
+        return host
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Remove what a killed process left behind."""

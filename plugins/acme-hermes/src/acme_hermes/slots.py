@@ -1,4 +1,4 @@
-"""Many sandboxes in one place: slots, which a slot pool or the backend `pool` can give out."""
+"""Many sandboxes in one host: slots, which a slot pool or the backend `pool` can give out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_sandbox.backends import HostPool, MakeHost, RecycledHost, SharedHost
 from hermes_sandbox.local import kill_processes
 
 
-class NicedPlace(RecycledHost, NicedHost):
+class SharedNicedHost(RecycledHost, NicedHost):
     """One agent for many slots."""
 
     async def destroy(self) -> None:

@@ -19,7 +19,7 @@ class ContainerSlot(UserSlot):
         """Open a slot, or end everything in the present one."""
         slot = await super().serve(request, previous)
         # The sandbox was created before its allocation existed.
-        self.provenance["allocation"].update(self.place.provenance)
+        self.provenance["allocation"].update(self.host.provenance)
         return slot
 
     async def freeze(self) -> None:

@@ -60,10 +60,10 @@ class Worn(RecycledHost):
 
 
 class Wearing(AgentBackend):
-    """Slots of such places, two uses each."""
+    """Slots of such hosts, two uses each."""
 
     declaration = BackendSpec(
-        name="wearing", summary="Worn places.", target="nowhere:Wearing", isolation=("container+slot", "container")
+        name="wearing", summary="Worn hosts.", target="nowhere:Wearing", isolation=("container+slot", "container")
     )
 
     def __init__(self, root: Path) -> None:
@@ -84,24 +84,24 @@ class Wearing(AgentBackend):
         return UserSlot(
             self.host_pool,
             "all",
-            lambda: self.make_shared_host(spec, self._place),
+            lambda: self.make_shared_host(spec, self._make_host),
             limit=self.limit,
             describe=describe,
             provenance={"kind": "worn"},
         )
 
-    async def _place(self, place_id: str) -> Worn:
+    async def _make_host(self, host_id: str) -> Worn:
         self.made += 1
         if self.made > 3:
             raise SandboxRefusedError("there are no more", hint="stop")
-        self.log.append(f"leased {place_id in self.lease_ids()}")
-        root = self.root / place_id
+        self.log.append(f"leased {host_id in self.lease_ids()}")
+        root = self.root / host_id
         root.mkdir()
-        place = Worn(root, self.log)
-        place.uses = 2
+        host = Worn(root, self.log)
+        host.uses = 2
         if self.retire_at is not None:
-            place.retire_at = self.retire_at
-        return place
+            host.retire_at = self.retire_at
+        return host
 
     def lease_ids(self) -> set[str]:
         leases, problems = LeaseBook(self.root / "leases").read()
@@ -124,7 +124,7 @@ async def backend() -> AsyncIterator[Wearing]:
         assert made.lease_ids() == set()
 
 
-async def test_a_place_takes_as_many_as_it_may_and_goes_with_the_last_of_them_and_its_lease(backend: Wearing) -> None:
+async def test_a_host_takes_as_many_as_it_may_and_goes_with_the_last_of_them_and_its_lease(backend: Wearing) -> None:
     first, second, third = [await backend.open(SPEC) for _ in range(3)]
     assert (backend.made, backend.log) == (2, ["leased True", "leased True"])
     assert len(backend.lease_ids()) == 5
@@ -149,7 +149,7 @@ async def test_a_run_is_told_once_that_slots_share_what_lies_outside_of_their_di
     assert told.endswith("Where tasks need their own: --isolation container.")
 
 
-async def test_nothing_is_told_of_a_slot_that_has_its_place_to_itself(
+async def test_nothing_is_told_of_a_slot_that_has_its_host_to_itself(
     backend: Wearing, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend.limit = 1
@@ -158,14 +158,14 @@ async def test_nothing_is_told_of_a_slot_that_has_its_place_to_itself(
     assert caplog.records == []
 
 
-async def test_a_place_that_is_too_old_takes_nobody_after_the_one_that_it_was_made_for(backend: Wearing) -> None:
+async def test_a_host_that_is_too_old_takes_nobody_after_the_one_that_it_was_made_for(backend: Wearing) -> None:
     backend.retire_at = time.monotonic()
     opened = [await backend.open(SPEC) for _ in range(2)]
     assert backend.made == 2
     await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
 
 
-async def test_a_place_that_cannot_be_made_leaves_no_lease(backend: Wearing) -> None:
+async def test_a_host_that_cannot_be_made_leaves_no_lease(backend: Wearing) -> None:
     backend.made = 3
     with pytest.raises(SandboxRefusedError, match="there are no more"):
         await backend.open(SPEC)
@@ -179,7 +179,7 @@ async def test_a_slot_without_a_user_of_its_own_cannot_be_made_read_only(backend
 
 
 @as_root
-async def test_a_slot_with_a_user_has_its_directory_locked_by_its_place(backend: Wearing) -> None:
+async def test_a_slot_with_a_user_has_its_directory_locked_by_its_host(backend: Wearing) -> None:
     backend.uid = UID
     async with await backend.open(SPEC) as sandbox:
         await sandbox.freeze()
@@ -187,7 +187,7 @@ async def test_a_slot_with_a_user_has_its_directory_locked_by_its_place(backend:
 
 
 @as_root
-async def test_a_place_in_which_something_is_left_takes_nobody_new(
+async def test_a_host_in_which_something_is_left_takes_nobody_new(
     backend: Wearing, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend.uid = UID
@@ -271,7 +271,7 @@ def test_in_a_shared_directory_only_root_makes_others(tmp_path: Path) -> None:
     assert _mode(tmp_path / "a" / "b") == (0, 0, "0o711")
 
 
-def test_places_have_users_of_their_own_where_they_share_a_kernel() -> None:
+def test_hosts_have_users_of_their_own_where_they_share_a_kernel() -> None:
     assert first_uid("a" * 16) != first_uid("b" * 16)
     assert first_uid("a" * 16, few=True) == first_uid("b" * 16, few=True) == 20000
     assert all(0 < first_uid(f"{number:016x}") < 2**31 - 2**15 for number in range(0, 2**64, 2**50 + 7))

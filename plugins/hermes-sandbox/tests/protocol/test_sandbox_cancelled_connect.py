@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.posix_shell.client import ShellClient, ShellPlace
+from hermes_sandbox.posix_shell.client import ShellClient, ShellSettings
 from hermes_sandbox.posix_shell.source import shell_command
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
@@ -44,7 +44,7 @@ async def connect_agent(stream):
 
 
 async def connect_shell(stream, timeout=60):
-    return await ShellClient.connect(stream, ShellPlace("cancelled", None, None, None), timeout=timeout)
+    return await ShellClient.connect(stream, ShellSettings("cancelled", None, None, None), timeout=timeout)
 
 
 async def connect_silent_shell(stream):

@@ -32,7 +32,7 @@ class Hosts:
         self._options = options
         self._attaching = asyncio.Lock()
         self._hosts: dict[tuple[str, bool], asyncio.Task[HostActor]] = {}
-        self._places: Counter[tuple[str, bool]] = Counter()
+        self._link_counts: Counter[tuple[str, bool]] = Counter()
         self._idle: dict[tuple[str, bool], asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -60,7 +60,7 @@ class Hosts:
             left = [node for node in self._usable_nodes(nodes) if node.id not in tried]
             if not left:
                 raise problem or BackendError("no node of the Ray cluster is left", hint="`ray status`")
-            node = min(left, key=lambda node: self._places[node.id, False])
+            node = min(left, key=lambda node: self._link_counts[node.id, False])
             try:
                 return await self.link_to(node)
             except SandboxLostError as error:
@@ -69,13 +69,13 @@ class Hosts:
 
     def _usable_nodes(self, nodes: list[Node]) -> list[Node]:
         """Return the nodes in use if there are `pool.max_hosts` of them, or else all nodes."""
-        used = [node for node in nodes if self._places[node.id, False]]
+        used = [node for node in nodes if self._link_counts[node.id, False]]
         return used if len(used) >= self._options.pool.max_hosts else nodes
 
     async def link_to(self, node: Node, *, cleaning: bool = False) -> RayLink:
         """Return a link to a node; start its actor unless it runs already."""
         key = (node.id, cleaning)
-        self._places[key] += 1
+        self._link_counts[key] += 1
         timer = self._idle.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -98,9 +98,9 @@ class Hosts:
         return await asyncio.shield(starting)
 
     def _leave(self, key: tuple[str, bool]) -> None:
-        self._places[key] -= 1
-        if self._places[key] <= 0:
-            del self._places[key]
+        self._link_counts[key] -= 1
+        if self._link_counts[key] <= 0:
+            del self._link_counts[key]
             self._idle[key] = asyncio.get_running_loop().call_later(_IDLE, self._retire, key)
 
     def _retire(self, key: tuple[str, bool]) -> None:

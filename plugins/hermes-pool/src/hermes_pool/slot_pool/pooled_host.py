@@ -74,7 +74,7 @@ class PooledHost(SlotHost):
         """Check the host and its agent, and return the problem; None if there is none."""
         try:
             async with asyncio.timeout(timeout):
-                await self.place.examine()
+                await self.sandbox_host.examine()
         except TimeoutError:
             return f"it could not be checked within {timeout:g} s"
         except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, the host is unhealthy

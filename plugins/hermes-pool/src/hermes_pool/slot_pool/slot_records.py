@@ -80,8 +80,8 @@ def slots_of(host: PooledHost) -> Iterator[Slot]:
         yield Slot(
             slot_id=f"slot_{seat.number}",
             alloc_id=host.id,
-            container_addr=str(host.place.provenance.get("host", "")),
-            workspace_dir=getattr(host.place, "workspace", ""),
+            container_addr=str(host.sandbox_host.provenance.get("host", "")),
+            workspace_dir=getattr(host.sandbox_host, "workspace", ""),
             state=state,
             trajectory_id=seat.rollout_id,
             metadata=dict(facts),

@@ -308,15 +308,15 @@ class AgentBackend(ABC):
     async def make_shared_host(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Recycled]]) -> Recycled:
         """Make a host for many slots, by an id, with its own lease, which is there before the slots and after them."""
         leases = self.lease_store
-        place_id = uuid.uuid4().hex[:16]
-        await leases.take(self.lease_terms(spec, place_id))
+        host_id = uuid.uuid4().hex[:16]
+        await leases.take(self.lease_terms(spec, host_id))
         try:
-            place = await make(place_id)
+            host = await make(host_id)
         except BaseException:
-            await run_uncancelled(leases.give_up(place_id))
+            await run_uncancelled(leases.give_up(host_id))
             raise
-        place.release = lambda: leases.give_up(place_id)
-        return place
+        host.release = lambda: leases.give_up(host_id)
+        return host
 
     async def _create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         creation = asyncio.ensure_future(self.create(spec, sandbox_id))

@@ -8,7 +8,7 @@ from typing import Any
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_sandbox.backend.hosts.host import SandboxHost
 from hermes_sandbox.backend.shell_sandbox import ShellSandbox
-from hermes_sandbox.posix_shell.client import ShellClient, ShellPlace
+from hermes_sandbox.posix_shell.client import ShellClient, ShellSettings
 from hermes_sandbox.posix_shell.scripts import first_state
 from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.slots import SlotRequest
@@ -41,8 +41,8 @@ def shell_sandbox(
     async def connect(previous: ShellClient | None) -> ShellClient:
         try:
             stream = await (host.start_shell() if previous is None else host.restart_shell(previous))
-            place = _place(request, host, identity, fields)
-            client = await ShellClient.connect(stream, place, timeout=request.setup_timeout)
+            settings = _shell_settings(request, host, identity, fields)
+            client = await ShellClient.connect(stream, settings, timeout=request.setup_timeout)
         except OSError as error:
             raise system_error("the shell cannot be started", error) from error
         await _begin_session(client, state, request)
@@ -59,10 +59,10 @@ def shell_sandbox(
     )
 
 
-def _place(
+def _shell_settings(
     request: SlotRequest, host: SandboxHost, identity: tuple[int, int] | None, fields: Mapping[str, Any]
-) -> ShellPlace:
-    return ShellPlace(
+) -> ShellSettings:
+    return ShellSettings(
         name=request.sandbox_id,
         folder=host.state_dir,
         identity=identity,

@@ -63,7 +63,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class ShellPlace:
+class ShellSettings:
     """Settings of the sandbox that a shell serves.
 
     `name` marks its processes. `folder` is a directory for the shell's files, without blanks in its path; /run or /tmp
@@ -112,7 +112,7 @@ class ShellClient:
         self._reader: asyncio.Task[None] | None = None
 
     @classmethod
-    async def connect(cls, stream: AgentStream, place: ShellPlace, *, timeout: float) -> Self:
+    async def connect(cls, stream: AgentStream, settings: ShellSettings, *, timeout: float) -> Self:
         """Greet a shell that was started with `shell_command`.
 
         Raises:
@@ -121,7 +121,7 @@ class ShellClient:
         client = cls(stream)
         try:
             async with asyncio.timeout(timeout):
-                await client._greet(place)
+                await client._greet(settings)
         except (asyncio.IncompleteReadError, OSError, TimeoutError) as error:
             try:
                 said = (await stream.diagnose()).strip()[-2000:]
@@ -135,18 +135,18 @@ class ShellClient:
         client._reader = asyncio.get_running_loop().create_task(client._read())
         return client
 
-    async def _greet(self, place: ShellPlace) -> None:
+    async def _greet(self, settings: ShellSettings) -> None:
         nonce = secrets.token_hex(16)
-        first = confinement_message(nonce, place.folder) if place.confine_sockets else b""
-        self._stream.writer.write(first + shell_message() + f"hello {nonce} {place.words()}\n".encode())
+        first = confinement_message(nonce, settings.folder) if settings.confine_sockets else b""
+        self._stream.writer.write(first + shell_message() + f"hello {nonce} {settings.words()}\n".encode())
         found, kind, *words = (await self._line()) or ["", ""]
         if found != nonce:
             raise BackendError(f"expected the shell's greeting, got {found[:80]!r}")
         if kind != "ready":
-            raise _refusal(kind, place)
+            raise _refusal(kind, settings)
         self.pid, self.means, self.folder = int(words[0]), words[1], words[2]
-        if place.processes is not None:
-            self.process_bound = _BOUNDS[words[3]].format(place.processes)
+        if settings.processes is not None:
+            self.process_bound = _BOUNDS[words[3]].format(settings.processes)
 
     async def _line(self) -> list[str]:
         line = await self._stream.reader.readexactly(_LINE)
@@ -296,7 +296,7 @@ def _give_up(asked: _Asked, reason: str) -> None:
         asked.future.set_exception(SandboxLostError(reason))
 
 
-def _refusal(kind: str, place: ShellPlace) -> BackendError:
+def _refusal(kind: str, settings: ShellSettings) -> BackendError:
     if kind == "unconfined":
         return SandboxRefusedError(
             "the network of this sandbox cannot be limited: its shell cannot forbid other sockets",
@@ -305,7 +305,8 @@ def _refusal(kind: str, place: ShellPlace) -> BackendError:
         )
     if kind == "no-user":
         return BackendError(
-            f"commands cannot run as user {place.identity}: the image has no setpriv, and no su that knows this user",
+            f"commands cannot run as user {settings.identity}: "
+            "the image has no setpriv, and no su that knows this user",
             hint="install python3 or util-linux in the image, or list the user in its /etc/passwd",
         )
     return BackendError("the shell finds no directory for its files", hint="make /run or /tmp writable")

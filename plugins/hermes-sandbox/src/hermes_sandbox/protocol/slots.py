@@ -200,7 +200,7 @@ class AgentSlot:
                 raise BackendError(f"a slot of a shared agent cannot be closed: {error}") from error
 
 
-class Place(Protocol):
+class HostSettings(Protocol):
     """The members of a host that opening a slot needs; `SandboxHost` has them."""
 
     workspace: str
@@ -236,14 +236,14 @@ class SlotRequest:
         # With an allowlist too: sockets other than AF_INET would bypass its proxy.
         return {"marker": self.sandbox_id, "limits": limits, "confine_sockets": self.spec.network != "full"}
 
-    def fields(self, place: Place) -> dict[str, Any]:
+    def fields(self, host: HostSettings) -> dict[str, Any]:
         """Return the fields for opening the slot."""
         return {
-            "workspace": place.workspace,
-            "state_dir": place.state_dir,
-            "bash": place.bash,
+            "workspace": host.workspace,
+            "state_dir": host.state_dir,
+            "bash": host.bash,
             "cwd": self.spec.cwd,
-            "env": {**self.environment, "HOME": place.workspace, **place.environment, **self.spec.env},
+            "env": {**self.environment, "HOME": host.workspace, **host.environment, **self.spec.env},
             "session": self.spec.session,
             "lifetime": self.spec.lifetime,
             "uid": None,
@@ -253,7 +253,7 @@ class SlotRequest:
             "sweep": None,
             "name": self.sandbox_id,
             "processes": self.processes,
-            **place.slot_fields(),
+            **host.slot_fields(),
         }
 
     async def greet(self, stream: AgentStream, *, marker: str | None = None) -> AgentClient:
@@ -272,22 +272,22 @@ class SlotRequest:
             )
         return client
 
-    async def open_alone(self, stream: AgentStream, place: Place) -> AgentSlot:
+    async def open_alone(self, stream: AgentStream, host: HostSettings) -> AgentSlot:
         """Start an agent that serves this slot alone."""
         client = await self.greet(stream)
         try:
-            return await self.open_in(client, place, exclusive=True)
+            return await self.open_in(client, host, exclusive=True)
         except BaseException:
             await client.aclose()
             raise
 
-    async def open_in(self, client: AgentClient, place: Place, *, exclusive: bool) -> AgentSlot:
+    async def open_in(self, client: AgentClient, host: HostSettings, *, exclusive: bool) -> AgentSlot:
         """Open the slot.
 
         Raises:
             BackendError: The agent cannot prepare it.
         """
         try:
-            return await AgentSlot.open(client, self.fields(place), exclusive=exclusive, deadline=self.setup_timeout)
+            return await AgentSlot.open(client, self.fields(host), exclusive=exclusive, deadline=self.setup_timeout)
         except OSError as error:
             raise BackendError(f"the agent started but cannot prepare the sandbox: {error}") from error

@@ -158,7 +158,7 @@ class MachineBackend(AgentBackend):
 
         return SharedSlot(
             self.host_pool,
-            self._make_place,
+            self._make_host,
             spec=spec,
             limit=self.options.slots_per_agent,
             root=handle["root"],
@@ -167,7 +167,7 @@ class MachineBackend(AgentBackend):
             remove=lambda: self.reclaim(handle),
         )
 
-    async def _make_place(self) -> SandboxHost:
+    async def _make_host(self) -> SandboxHost:
         link = await self.connect()
         try:
             machine = await self.look(link)

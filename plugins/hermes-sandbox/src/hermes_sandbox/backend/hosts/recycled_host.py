@@ -60,7 +60,7 @@ class UserSlot(SharedHost):
         return {} if self.offer.limit == 1 else _SHARED
 
     @property
-    def place(self) -> RecycledHost:
+    def host(self) -> RecycledHost:
         """Its host.
 
         Raises:
@@ -75,7 +75,7 @@ class UserSlot(SharedHost):
         """Open a slot, or end everything in the current one; after its last slot the host takes no new ones."""
         slot = await super().serve(request, previous)
         seat = self.seat
-        if seat is not None and not self.place.accepts_more(seat.number):
+        if seat is not None and not self.host.accepts_more(seat.number):
             seat.retire_host()
         return slot
 
@@ -91,4 +91,4 @@ class UserSlot(SharedHost):
                 "slots whose commands do not have their own user cannot make a workspace read-only",
                 hint="verify in a fresh sandbox instead",
             )
-        await self.place.lock(self.workspace, (uid, uid))
+        await self.host.lock(self.workspace, (uid, uid))

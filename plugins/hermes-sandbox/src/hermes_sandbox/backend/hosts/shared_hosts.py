@@ -153,11 +153,6 @@ class SharedHostPool:
         """Do nothing: no caller waits for a seat that another gives back."""
         return contextlib.nullcontext()
 
-    @property
-    def host_count(self) -> int:
-        """The number of hosts."""
-        return len(self._hosts)
-
     async def aclose(self) -> None:
         """Close every host, used or not.
 

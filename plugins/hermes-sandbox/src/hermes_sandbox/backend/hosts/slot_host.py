@@ -26,7 +26,7 @@ class HostSeat:
     @property
     def host(self) -> SandboxHost:
         """Its host."""
-        return self._owner.place
+        return self._owner.sandbox_host
 
     @property
     def client(self) -> AgentClient:
@@ -56,15 +56,15 @@ class SlotHost:
         """Whether it takes no new slots: something is left in it, it has had enough of them, or its start failed."""
         self.complaint = ""
         """Its last problem."""
-        self._place: SandboxHost | None = None
+        self._sandbox_host: SandboxHost | None = None
         self._client: AgentClient | None = None
         self._is_ended = False
 
     @property
-    def place(self) -> SandboxHost:
+    def sandbox_host(self) -> SandboxHost:
         """The backend's host."""
-        assert self._place is not None
-        return self._place
+        assert self._sandbox_host is not None
+        return self._sandbox_host
 
     @property
     def agent(self) -> AgentClient:
@@ -89,10 +89,10 @@ class SlotHost:
 
     async def begin(self, make_host: MakeHost, request: SlotRequest) -> None:
         """Make the host and start its agent; leave nothing when that fails or is cancelled."""
-        self._place = await make_host()
+        self._sandbox_host = await make_host()
         try:
-            stream = await self._place.start_agent()
-            self._client = await request.greet(stream, marker=self._place.mark or uuid.uuid4().hex[:16])
+            stream = await self._sandbox_host.start_agent()
+            self._client = await request.greet(stream, marker=self._sandbox_host.mark or uuid.uuid4().hex[:16])
         except BaseException:
             try:
                 await run_uncancelled(self.end())
@@ -114,8 +114,8 @@ class SlotHost:
         self._is_ended = True
         if self._client is not None:
             await self._client.aclose()
-        if self._place is not None:
+        if self._sandbox_host is not None:
             try:
-                await self._place.stop_all()
+                await self._sandbox_host.stop_all()
             finally:
-                await self._place.destroy()
+                await self._sandbox_host.destroy()

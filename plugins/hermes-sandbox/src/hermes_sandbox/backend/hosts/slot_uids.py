@@ -9,17 +9,17 @@ _FEW_UIDS: Final = 20000
 _FIRST_UID: Final = 1 << 20
 _UIDS: Final = 1 << 15
 """The number of uids of one host."""
-_PLACES: Final = 65000
+_HOSTS: Final = 65000
 """The number of hosts until uids are reused."""
 
 
-def first_uid(place_id: str, *, few: bool = False) -> int:
+def first_uid(host_id: str, *, few: bool = False) -> int:
     """Return one less than the first uid of a host's slots, computed from the host's hexadecimal id.
 
     A kernel counts a user's processes over all containers, so each host has its own uids, except with `few`:
     if only 65,536 users exist inside, or the host has a kernel of its own.
     """
-    return _FEW_UIDS if few else _FIRST_UID + int(place_id, 16) % _PLACES * _UIDS
+    return _FEW_UIDS if few else _FIRST_UID + int(host_id, 16) % _HOSTS * _UIDS
 
 
 def slot_fields(
