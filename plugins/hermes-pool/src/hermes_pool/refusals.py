@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
-from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.options import OptionNames
 from hermes_pool.statistics import PoolStats
 
+Problem = TypeVar("Problem", bound=HermesError)
 _PLAIN: Final = OptionNames()
-_FINAL: Final = (SandboxRefusedError, NoPythonError)
 _FEWER: Final = "run fewer rollouts at once (max_concurrent)"
 
 
@@ -43,9 +43,13 @@ def copy_error(error: BaseException) -> BaseException:
 
 def with_member_name(error: HermesError, label: str) -> HermesError:
     """Return a copy of an error of one member, of the same type, whose message begins with the member's name."""
+    return _with_message(error, f"member {label} of the pool: {error.message}")
+
+
+def _with_message(error: Problem, message: str) -> Problem:
     copied = copy_error(error)
-    assert isinstance(copied, HermesError)
-    HermesError.__init__(copied, f"member {label} of the pool: {error.message}", hint=error.hint)
+    assert isinstance(copied, type(error))
+    HermesError.__init__(copied, message, hint=error.hint)
     return copied
 
 
@@ -64,13 +68,14 @@ def repeated_failure_error(name: str, failures: int, error: BaseException) -> Ba
 def no_member_error(failures: Mapping[str, BaseException]) -> BackendError:
     """Return the error for a sandbox that no member of a pool can serve, with what is wrong with each.
 
-    If all have refused for the same reason, such as an image without Python, it is of that type: no retry would help.
+    If all have refused it for good, as for an image without Python, it is of the first one's type: no retry would help.
     """
-    alike = (kind for kind in _FINAL if all(isinstance(error, kind) for error in failures.values()))
-    return next(alike, BackendError)(
-        f"no member of the pool can be used: {_list(failures)}",
-        hint=_first_hint(failures.values()) or "run hermes-core doctor, which says what each backend lacks",
-    )
+    message = f"no member of the pool can be used: {_list(failures)}"
+    refusals = [error for error in failures.values() if isinstance(error, BackendError) and not error.retryable]
+    if refusals and len(refusals) == len(failures):
+        return _with_message(refusals[0], message)
+    hint = _first_hint(failures.values()) or "run hermes-core doctor, which says what each backend lacks"
+    return BackendError(message, hint=hint)
 
 
 def hosts_left_error(failures: Sequence[BaseException]) -> BaseException:

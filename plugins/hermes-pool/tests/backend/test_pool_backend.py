@@ -204,6 +204,18 @@ async def test_a_sandbox_whose_member_does_not_get_ready_again_goes_to_another(p
     assert backend.members[0].fleet.used == 0
 
 
+async def test_a_sandbox_whose_member_refuses_it_for_good_goes_to_another(pool, monkeypatch):
+    backend = pool(max_hosts=1, slots_per_host=1)
+    await have_host_each(backend)
+
+    async def refuse(_spec):
+        raise SandboxRefusedError("no such partition")
+
+    monkeypatch.setattr(backend.members[0].backend, "prepare", refuse)
+    async with await backend.open(SandboxSpec()) as sandbox:
+        assert sandbox.provenance["member"] == "engine#2"
+
+
 async def test_if_no_member_gets_ready_again_the_error_names_the_failure_of_each(pool, monkeypatch):
     backend = pool(max_hosts=1, slots_per_host=1)
     await have_host_each(backend)
@@ -228,7 +240,7 @@ async def test_a_host_in_which_a_slot_cannot_be_opened_gets_no_further_sandbox(p
     async def offer_slots_on_full_disk(spec, sandbox_id):
         host = await offer_slots(spec, sandbox_id)
         describe = host._describe
-        host._describe = lambda place, number: {**describe(place, number), "workspace": "/dev/null/full"}
+        host._describe = lambda host, number: {**describe(host, number), "workspace": "/dev/null/full"}
         return host
 
     monkeypatch.setattr(backend.members[0].backend, "create", offer_slots_on_full_disk)

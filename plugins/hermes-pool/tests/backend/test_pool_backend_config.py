@@ -74,6 +74,36 @@ async def test_a_refusal_advises_nothing_by_which_the_members_would_not_share_ho
     await backend.aclose()
 
 
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ({"network": "none"}, "leave it out, or choose members that enforce it"),
+        ({"image": "a"}, "--isolation is of no help"),
+    ],
+)
+async def test_the_hint_of_a_third_partys_member_is_replaced_by_what_it_can_do_not_by_its_words(
+    field, hint, monkeypatch
+):
+    """It was replaced if it named an option of shipped backends."""
+    member = create_local(slots_per_agent=2)
+    refuse = member.refuse
+
+    def refuse_in_other_words(spec):
+        try:
+            refuse(spec)
+        except SandboxRefusedError as error:
+            raise SandboxRefusedError(
+                "no", hint="--isolation is of no help" if spec.image else "use bubblewrap"
+            ) from error
+
+    monkeypatch.setattr(member, "refuse", refuse_in_other_words)
+    backend = PoolBackend(PoolBackendOptions(backend="local"), build=lambda *_: member)
+    with pytest.raises(SandboxRefusedError, match="member local#1 of the pool: no") as caught:
+        await backend.check(SandboxSpec(isolation="none", **field))
+    assert caught.value.hint == hint
+    await backend.aclose()
+
+
 async def test_members_that_share_at_no_common_level_are_refused_with_what_to_choose():
     backend = create({"backends": [{"backend": "local", "options": {"slots_per_agent": 2}}, {"backend": "local"}]})
     with pytest.raises(SandboxRefusedError, match=r"local#1 .* cannot enforce isolation 'container'") as caught:

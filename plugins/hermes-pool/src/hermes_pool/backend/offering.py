@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, HermesError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_pool.backend.members import Member, name_member
-from hermes_pool.refusals import no_member_error
+from hermes_pool.backend.members import Member
+from hermes_pool.refusals import no_member_error, with_member_name
 from hermes_pool.slot_pool.fleet import Fleet
 from hermes_pool.slot_pool.host_kinds import Waiter
 from hermes_pool.slot_pool.slot_queue import SlotQueue
@@ -60,7 +60,7 @@ class Offering:
         """Set once every member is set apart: then those that were passed over are asked too."""
 
     async def run(self) -> None:
-        """Hand in offers until every member has made one; refuse the waiter if one refuses for good, or all fail."""
+        """Hand in offers until every member has made one or refused for good; refuse the waiter if all fail."""
         loop, queue = asyncio.get_running_loop(), self._queue
         now = loop.time()
         self._waiter.is_expecting = True
@@ -81,12 +81,14 @@ class Offering:
                 task.cancel()
 
     async def _ask(self, member: Member) -> None:
-        """Get the offer of a member; if it fails, ask again when it is no longer set apart."""
+        """Get the offer of a member; if it fails for now, ask again when it is no longer set apart."""
         loop, fleet = asyncio.get_running_loop(), member.fleet
         if self._is_passed_over(member, loop.time()):
             await self._wait_out(member)
         while (host := await self._create(member)) is None:
             self._note_answer(member)
+            if self._has_refused(member):
+                return
             await asyncio.sleep(max(_PAUSE, fleet.apart_until - loop.time()))
         self._failures.pop(member.label, None)
         self._offers[fleet] = self._offer_of(member, host)
@@ -95,23 +97,22 @@ class Offering:
         self._note_answer(member)
 
     async def _create(self, member: Member) -> SandboxHost | None:
-        """Return the host that the member creates for the sandbox; None if that failed and may be tried again.
+        """Return the host that the member creates for the sandbox; None if that failed.
 
         Raises:
-            BackendError: A retry would not help, or every member has failed and the waiter has no offer.
+            BackendError: Every member has failed and the waiter has no offer, or the member breaks the contract.
         """
         try:
-            with name_member(member.label):
-                host: SandboxHost | None = await member.backend.create(self._spec, self._id)
+            host: SandboxHost | None = await member.backend.create(self._spec, self._id)
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             failure = BackendError(f"`create` of backend {member.name!r} raised CancelledError without being cancelled")
             failure.__cause__ = error
         except BackendError as error:
-            if not error.retryable:
-                raise
             failure = error
+        except HermesError as error:
+            raise with_member_name(error, member.label) from error
         else:
             if host is None:  # a third-party backend without a return statement
                 raise SandboxRefusedError(
@@ -123,12 +124,15 @@ class Offering:
         return None
 
     def _note_failure(self, member: Member, error: BackendError) -> None:
-        member.fleet.set_apart(error)
+        if error.retryable:
+            member.fleet.set_apart(error)
+        else:
+            member.fleet.trouble = error  # the member may work for other sandboxes
         self._failures[member.label] = error
         if self._waiter.line is None and all(other.label in self._failures for other in self._members):
             raise no_member_error(self._failures) from error
         now = asyncio.get_running_loop().time()
-        if all(other.fleet.is_apart(now) for other in self._members):
+        if not any(self._is_able(other, now) for other in self._members):
             self._none_is_able.set()
 
     def _note_answer(self, member: Member) -> None:
@@ -150,8 +154,13 @@ class Offering:
 
     def _is_able(self, member: Member, now: float) -> bool:
         kinds = self._waiter.line.kinds if self._waiter.line else ()
-        has_refused = any(kind.member == member.fleet.number and now < kind.apart_until for kind in kinds)
-        return not has_refused and not member.fleet.is_apart(now)
+        is_refused = any(kind.member == member.fleet.number and now < kind.apart_until for kind in kinds)
+        return not is_refused and not self._has_refused(member) and not member.fleet.is_apart(now)
+
+    def _has_refused(self, member: Member) -> bool:
+        """Tell whether a member has refused this sandbox for good, as one without its image does."""
+        failure = self._failures.get(member.label)
+        return failure is not None and not failure.retryable
 
     def _offer_of(self, member: Member, host: SandboxHost) -> SlotOffer:
         offer = host.offer

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, cast
 
-from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.specs import BackendSpec
@@ -16,7 +16,7 @@ from hermes_pool.backend.members import Build, Member, build_member, name_member
 from hermes_pool.backend.offering import Offering
 from hermes_pool.backend.options import PoolBackendOptions
 from hermes_pool.plugin import POOL
-from hermes_pool.refusals import member_not_ready_error, no_member_error
+from hermes_pool.refusals import member_not_ready_error, no_member_error, with_member_name
 from hermes_pool.slot_pool.host_kinds import Rank, Waiter
 from hermes_pool.slot_pool.pool import MemberHostPool
 from hermes_pool.slot_pool.slot_queue import SlotQueue
@@ -34,8 +34,6 @@ _HOW_TO_SHARE: Mapping[str, str] = {
 
 
 _NO_COMMON_LEVEL: Final = "choose members that share hosts at the same isolation level"
-_FOR_SINGLE_SANDBOXES: Final = ("--isolation", "slots_per_agent: 1")
-"""Advice in members' hints by which sandboxes would no longer share hosts."""
 _NOT_ENFORCED: Final = "leave it out, or choose members that enforce it"
 
 
@@ -126,11 +124,11 @@ class PoolBackend(AgentBackend):
             )
 
     def _refuse_as_member(self, backend: PoolableBackend, spec: SandboxSpec) -> None:
-        """Refuse what a member refuses; replace a hint by which it would not share hosts, such as to use bwrap."""
+        """Refuse what a member refuses; replace its hint if it would serve such a sandbox on a host of its own."""
         try:
             backend.refuse(spec)
         except SandboxRefusedError as error:
-            if not any(advice in (error.hint or "") for advice in _FOR_SINGLE_SANDBOXES):
+            if not _serves_alone(backend, spec):
                 raise
             others = [level for level in self._shared_levels(spec) if level != spec.isolation]
             hint = f"--isolation {' or '.join(others)}" if others else _NOT_ENFORCED
@@ -176,13 +174,13 @@ class PoolBackend(AgentBackend):
             assert waiter.kind is not None
             member, rank = self.members[waiter.kind.member], waiter.rank
             try:
-                with name_member(member.label):
-                    return await self._prepare(member, seat, spec)
+                return await self._prepare(member, seat, spec)
             except BackendError as error:
-                if not error.retryable:
-                    raise
-                member.fleet.set_apart(error)
+                if error.retryable:
+                    member.fleet.set_apart(error)
                 failures[member.label] = error
+            except HermesError as error:
+                raise with_member_name(error, member.label) from error
         raise no_member_error(failures)
 
     async def _take(
@@ -275,6 +273,17 @@ class PoolBackend(AgentBackend):
                     closing.push_async_callback(member.backend.aclose)
                 closing.push_async_callback(self._queue.aclose)
                 closing.push_async_callback(super().aclose)
+
+
+def _serves_alone(backend: PoolableBackend, spec: SandboxSpec) -> bool:
+    """Tell whether a backend serves such a sandbox at a level at which it does not share hosts."""
+    for level in (level for level in _LEVELS if level in backend.declaration.isolation):
+        alone = dataclasses.replace(spec, isolation=level)
+        if not backend.shares(alone):
+            with contextlib.suppress(SandboxRefusedError):
+                backend.refuse(alone)
+                return True
+    return False
 
 
 @dataclasses.dataclass(slots=True)
