@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_runs import EVENTS, EXAMPLES, PATIENCE, Runs, Seen, registry
+from ray_runs import EVENTS, EXAMPLES, PATIENCE, Runs, Seen, registry
 
 from hermes_sandbox import LeaseBook, SandboxReclaimer
 from hermes_sandbox.backends import Lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from engine_runs import Runs, registry
+from ray_runs import Runs, registry
 
 from hermes_backend_ray.rollout_workers.task_files import difference, files_of
 from hermes_backend_ray.rollout_workers.worker import Outbox, WorkerRollouts

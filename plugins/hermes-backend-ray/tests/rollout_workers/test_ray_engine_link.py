@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 import pytest
-from engine_runs import Seen, registry
+from ray_runs import Seen, registry
 from scripted_actor import ScriptedActor
 
 from hermes_backend_ray.cluster.nodes import Node

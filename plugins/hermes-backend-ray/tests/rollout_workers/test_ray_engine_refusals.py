@@ -6,7 +6,7 @@ import os
 import socket
 
 import pytest
-from engine_runs import PLUGINS, Runs, refusal_of, registry
+from ray_runs import PLUGINS, Runs, refusal_of, registry
 
 from hermes_core.contracts.errors import ConfigError, HermesError
 

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from engine_runs import Runs
+from ray_runs import Runs
 
 from hermes_tokens import ChatTokenizer, Exchange, check_exactness
 
