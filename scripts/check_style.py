@@ -18,7 +18,7 @@ from workspace import ROOT
 
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60
-# Names that say nothing about the content and therefore grow for ever.
+# Names that say nothing about the content and therefore grow without end.
 EMPTY_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "managers", "manager"})
 ENVIRON_WRITERS = frozenset({"update", "setdefault", "pop", "popitem", "clear", "putenv", "unsetenv"})
 

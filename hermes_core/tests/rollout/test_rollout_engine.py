@@ -392,7 +392,7 @@ async def test_call_tool_checks_and_coerces_arguments_as_a_models_call_is(runtim
 
     context = RolloutContext(runtime, rollout_id="r1", sandbox=None)
     assert await context.call_tool("sync_square", {"n": "3"}) == "9"
-    with pytest.raises(ValueError, match="n: expected integer, found string"):
+    with pytest.raises(ValueError, match="n: expected integer, got string"):
         await context.call_tool("sync_square", {"n": "three"})
     context.close()
     with pytest.raises(ContextUnusableError, match="has ended"):

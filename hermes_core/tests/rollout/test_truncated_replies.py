@@ -1,4 +1,4 @@
-"""Replies that the token limit cuts off in the middle of a tool call: the model is told so, and not for ever."""
+"""Replies that the token limit cuts off in the middle of a tool call: the model is told so, and not forever."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(run_s
 
 @pytest.fixture
 def hang(monkeypatch):
-    """Make a verifier wait for ever; its time ends at once, however fast this machine is."""
+    """Make a verifier wait forever; its time ends at once, however fast this machine is."""
     timers = []
     timeout = asyncio.timeout
 

@@ -80,7 +80,7 @@ def decode_arguments(text: str) -> dict[str, Any]:
         value = _loads(value)
     if not isinstance(value, dict):
         raise ArgumentsError(
-            f'Tool arguments must be a JSON object such as {{"name": value}}, found {_kind(value)} {_shorten(value)}.'
+            f'Tool arguments must be a JSON object such as {{"name": value}}, got {_kind(value)} {_shorten(value)}.'
         )
     return value
 
@@ -223,8 +223,8 @@ def _problems(error: ValidationError) -> Iterator[str]:
         strangers = (name for name in instance if name not in known)
         yield from (f"unknown argument {_shorten(name)}{inside}{_nearest(name, known)}" for name in strangers)
     else:
-        found = f"{_kind(instance)} {_shorten(instance)}"
-        yield f"{where or 'arguments'}: expected {_expectation(error)}, found {found}"
+        value = f"{_kind(instance)} {_shorten(instance)}"
+        yield f"{where or 'arguments'}: expected {_expectation(error)}, got {value}"
 
 
 def _type_hint(schema: Any, name: str) -> str:

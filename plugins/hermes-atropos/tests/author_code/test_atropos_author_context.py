@@ -83,7 +83,7 @@ BAD_CALLS = {
     "elsewhere": ("vision_analyze", {}, "Unknown tool: vision_analyze. ", ""),
     "missing_argument": ("terminal", {}, "Invalid arguments for terminal: ", "missing argument 'command'"),
     "wrong_type": ("sync_square", {"n": "many"}, "Invalid arguments for sync_square: ", "expected integer"),
-    "no_object": ("terminal", None, "Tool arguments must be a JSON object", "found null"),
+    "no_object": ("terminal", None, "Tool arguments must be a JSON object", "got null"),
     "no_json": ("terminal", {"command": {1, 2}}, "Tool execution failed: ", "set"),
     "raises": ("boom", {}, "Tool execution failed: RuntimeError: boom number 1", ""),
     "exits": ("exits", {}, "Tool execution failed: SystemExit: 0", ""),

@@ -89,7 +89,7 @@ async def test_who_is_cancelled_meanwhile_leaves_the_others_a_sandbox_that_goes_
 
 @bwrap
 async def test_a_machine_that_loses_it_time_and_again_has_failed():
-    """Answered for ever, a rollout would be scored for what its machine did."""
+    """Answered forever, a rollout would be scored for what its machine did."""
     async with open_one("bwrap") as box:
         for number in range(2):
             await lose(box, box.exec(f"touch {number}; sleep 600"))

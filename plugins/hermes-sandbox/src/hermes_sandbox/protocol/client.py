@@ -140,8 +140,8 @@ class AgentClient:
             answer, _ = await client.request({"op": "hello", **hello}, deadline=timeout)
         except (SandboxLostError, OSError) as error:
             await client.aclose()
-            said = (await stream.diagnose()).strip()
-            detail = f"; it said: {said[-2000:]}" if said else ""
+            output = (await stream.diagnose()).strip()
+            detail = f"; its output: {output[-2000:]}" if output else ""
             raise BackendError(_why_not_started(error, timeout, stream.where) + detail) from error
         except BaseException:
             await client.aclose()

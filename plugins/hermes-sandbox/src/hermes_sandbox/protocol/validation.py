@@ -41,7 +41,7 @@ def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
 def check_range(offset: int, length: int | None) -> None:
     """Raise `ValueError` unless a file has such a range; None is all that follows."""
     if offset < 0 or (length is not None and length < 0):
-        raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
+        raise ValueError(f"expected an offset and a length of 0 or more, got {offset} and {length}")
 
 
 def check_timeout(seconds: float) -> float:

@@ -56,7 +56,7 @@ async def probe_host(link: Link, options: MachineOptions) -> Machine:
     if not found:
         said = " ".join(part for part in (answer.complaint, before.strip()) if part)[-500:]
         raise BackendError(
-            f"{link.name} runs no command: {said or 'it said nothing'}",
+            f"{link.name} runs no command: {said or 'no output'}",
             hint="the account there needs /bin/sh, and a login shell (not nologin, no ForceCommand)",
         )
     if before.strip():

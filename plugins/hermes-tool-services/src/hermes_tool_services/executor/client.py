@@ -150,7 +150,9 @@ class ToolExecutorClient:
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise _unreachable(self._url, f"{method} {path}", error) from error
         if not isinstance(found, dict):
-            raise _unreachable(self._url, f"{method} {path}", TypeError(f"found {type(found).__name__}"))
+            raise _unreachable(
+                self._url, f"{method} {path}", TypeError(f"expected a JSON object, got {type(found).__name__}")
+            )
         if response.status != 200:
             raise _refusal(response.status, found, f"{redact_address(self._url)}{path}")
         return found
