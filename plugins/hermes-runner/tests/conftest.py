@@ -21,3 +21,13 @@ def registry():
         strict=True,
     )
     return load_plugins(settings, environ={})
+
+
+@pytest.fixture
+async def slow_sink():
+    """A sink whose writes wait until the test ends, or releases them."""
+    from noting_sinks import SlowSink
+
+    sink = SlowSink()
+    yield sink
+    sink.release.set()
