@@ -23,6 +23,7 @@ BEGIN, END = "<!-- figures: begin, written by benchmarks/run.py -->", "<!-- figu
 MODULES = {
     "rollouts": "benchmarks.rollouts.framework_cost",
     "sandbox": "benchmarks.sandboxes.local_sandbox",
+    "sandbox_start": "benchmarks.sandboxes.start",
     "startup": "benchmarks.startup",
 }
 
@@ -39,7 +40,8 @@ def measure() -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """Render the figures as Markdown."""
-    rows = [*_rollout_rows(results["rollouts"]), *_sandbox_rows(results["sandbox"]), *_startup_rows(results["startup"])]
+    rows = [*_rollout_rows(results["rollouts"]), *_sandbox_rows(results["sandbox"])]
+    rows += [*_start_rows(results["sandbox_start"]), *_startup_rows(results["startup"])]
     head = ["| what | target | reached |", "|---|---|---|"]
     where = f"Python {results['python']}, {results['cores']} cores; ratios within one run."
     return "\n".join([*head, *(f"| {what} | {target} | {reached} |" for what, target, reached in rows), "", where])
@@ -93,6 +95,31 @@ def _sandbox_rows(found: dict[str, Any]) -> list[Row]:
         growth = max(printed["caller_growth_mb"], printed["agent_growth_mb"])
         rows.append((f"memory growth while a command prints 200 MB, isolation `{level}`", "≤ 5 MB", f"{growth:.1f} MB"))
     return rows
+
+
+def _start_rows(found: dict[str, Any]) -> list[Row]:
+    rows: list[Row] = []
+    starts = found["starts"]
+    for level, limit in found["targets"]["children_ms"].items():
+        cell = starts[level]
+        if "skipped" in cell:
+            continue
+        rows += [
+            (
+                f"processor time in a sandbox that is opened, runs one command and is closed, isolation `{level}`",
+                f"≤ {limit:g} ms",
+                f"{cell['children_ms']:.1f} ms",
+            ),
+            ("processor time of its caller", "", f"{cell['caller_ms']:.1f} ms"),
+            ("the same, 64 at a time", "", f"{cell['starts_per_second']:.0f} a second"),
+        ]
+    anchors = (
+        ("bare_python", "a Python that ends at once"),
+        ("bash", "`bash -c true`"),
+        ("bwrap_bash", "the same in bwrap"),
+    )
+    shown = (f"{text} {starts[name]['children_ms']:.1f} ms" for name, text in anchors if "skipped" not in starts[name])
+    return [*rows, ("processor time beside that, in the same run", "", ", ".join(shown))]
 
 
 def write_table(results: dict[str, Any]) -> None:

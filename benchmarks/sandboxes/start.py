@@ -33,6 +33,7 @@ ANCHORS: Mapping[str, tuple[str, ...]] = {
     "bwrap_bash": BUBBLEWRAP,
 }
 CONCURRENT = 64
+TARGETS = {"children_ms": {"none": 20.0, "bwrap": 25.0}}
 
 Start = Callable[[], Awaitable[object]]
 
@@ -100,7 +101,7 @@ def process_start(argv: tuple[str, ...]) -> Start:
 
 async def measure(rounds: int) -> dict[str, Any]:
     """Measure both levels and the anchors; what cannot run here says why."""
-    report: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
+    report: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as leases:
         backend = LocalBackend()
         backend.lease_dir = Path(leases)
@@ -113,7 +114,14 @@ async def measure(rounds: int) -> dict[str, Any]:
             except (BackendError, OSError) as error:
                 report[name] = {"skipped": str(error)}
         await backend.aclose()
-    return report
+    limits = TARGETS["children_ms"]
+    return {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "starts": report,
+        "targets": TARGETS,
+        "met": all(report[level].get("children_ms", 0.0) <= limit for level, limit in limits.items()),
+    }
 
 
 def main() -> int:

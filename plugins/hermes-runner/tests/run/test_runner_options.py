@@ -176,7 +176,7 @@ async def test_tools_that_are_not_offered_and_names_without_effect_are_told_once
     settings = config(OPTIONS).model_copy(update={"group_size": 2, "backends": {"acme_farm": {}}, **toolsets})
     stream = io.StringIO()
     result = await Run(settings, strangers, stream=stream).execute()
-    why = "web: none of its tools is installed: web_search, web_extract (pip install hermes-tools-web)"
+    why = "web: none of its tools is installed: web_search, web_extract"
     before = stream.getvalue().partition("2 rollouts\n")[0].splitlines()
     assert before == [
         "backends: no plugin here declares backend 'acme_farm', so it has no effect",
