@@ -126,6 +126,24 @@ def test_a_loop_that_stops_while_an_outcome_is_written_does_not_wait_for_it_fore
     assert all(recording.cancelled() for recording in recordings)
 
 
+async def test_an_outcome_that_cannot_be_written_for_lack_of_a_thread_is_an_error_and_the_next_is_written(
+    folder, monkeypatch
+):
+    recorder = Recorder(folder, {})
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", raise_runtime_error)
+        for name in ("r0", "r1"):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await recorder.record(outcome(name))
+    await recorder.record(outcome("r2"))
+    await recorder.close()
+    assert [line.split(b'"')[3] for line in folder.rollouts.lines()] == [b"r2"]
+
+
+def raise_runtime_error(_thread):
+    raise RuntimeError("can't start new thread")
+
+
 async def test_a_sink_that_lags_behind_slows_the_run(folder, slow_sink, monkeypatch):
     monkeypatch.setattr(sinks, "_WAITING", 2)
     recorder = Recorder(folder, {"slow": slow_sink})

@@ -14,6 +14,7 @@ from slot_agents import agent, open_slot, out
 
 from hermes_sandbox.agent import operations
 from hermes_sandbox.agent.importer import Importer
+from hermes_sandbox.agent.operations import Operations
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, encode
 from hermes_sandbox.backends import PYTHON_FLAGS
 from hermes_sandbox.protocol import bootstrap
@@ -108,6 +109,22 @@ def test_an_operation_is_looked_for_in_the_module_that_implements_it(name):
     module = import_module(f"hermes_sandbox.agent.{name}")
     tables = [getattr(module, kind, {}) for kind in ("CALLS", "STREAMS", "WAITS", "UPLOADS")]
     assert sorted(operation for table in tables for operation in table) == sorted(operations.MODULES[name])
+
+
+def test_a_module_that_could_not_be_imported_once_is_tried_again(monkeypatch):
+    known = Operations()
+    monkeypatch.setitem(sys.modules, "hermes_sandbox.agent.tunnels", None)
+    with pytest.raises(ImportError):
+        known.load("tunnel_data")
+    monkeypatch.delitem(sys.modules, "hermes_sandbox.agent.tunnels")
+    known.load("tunnel_data")
+    assert {"tunnel_listen", "tunnel_data"} <= known.calls.keys()
+    importer = Importer({"it": "import sys\nif not hasattr(sys, 'may_load'): raise MemoryError"})
+    with pytest.raises(MemoryError):
+        load(importer, "it")
+    monkeypatch.setattr(sys, "may_load", True, raising=False)
+    load(importer, "it")
+    assert importer.find_spec("it") is None
 
 
 def load(importer, name):

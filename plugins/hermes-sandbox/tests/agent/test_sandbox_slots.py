@@ -17,7 +17,7 @@ from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_testing.suites.backend.commands import most_held
-from hermes_testing.watching import TooSoon, eventually, with_more_time
+from hermes_testing.watching import TooSoon, eventually, processes_here, sleep_token, with_more_time
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
 
@@ -319,3 +319,23 @@ async def test_a_slot_cannot_be_given_to_root(place):
     async with agent() as client:
         with pytest.raises(PermissionError):
             await open_slot(client, place, uid=0, gid=0)
+
+
+@pytest.mark.parametrize("session", ["live", "robust"])
+async def test_what_began_before_a_command_in_the_same_clock_tick_is_not_killed_with_it(place, session):
+    token = sleep_token()
+    async with agent() as client:
+        slot = await open_slot(client, place, session=session)
+        await run(slot, f"(env -i setsid sleep {token} >/dev/null 2>&1 &)")
+        assert await eventually(lambda: len(processes_here(token)) == 1)
+        (pid,) = processes_here(token)
+        source = f"""
+from hermes_sandbox.agent import processes
+from hermes_sandbox.agent.commands import robust
+robust.ticks_since_boot = lambda: processes.read_process({pid}).start
+"""
+        await client.request({"op": "module", "name": "same_tick"}, source.encode())
+        await run(slot, "sleep 300", timeout=0.2)
+        assert processes_here(token) == [pid]
+        await slot.aclose()
+        assert processes_here(token) == []

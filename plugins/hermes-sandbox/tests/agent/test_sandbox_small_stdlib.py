@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import errno
 import json
 import os
+import stat
 import subprocess
 import sys
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_sandbox.agent.basics import json_text, libc, stdlib
+from hermes_sandbox.agent.file_access.directories import make_directories
 from hermes_sandbox.agent.processes import read_file
 from hermes_sandbox.agent.slot import Slot
 
@@ -59,7 +63,8 @@ class TestContexts:
 
         with note("begin", end="end") as value:
             steps.append(value)
-        assert steps == ["begin", "BEGIN", "end"]
+        steps.append("after")
+        assert steps == ["begin", "BEGIN", "end", "after"]
 
     @pytest.mark.parametrize("error", [ValueError("one"), StopIteration("two"), KeyboardInterrupt("three")])
     def test_an_error_of_the_block_reaches_the_function_and_passes(self, form, error):
@@ -99,9 +104,11 @@ def test_a_tuple_has_names_defaults_and_copies(base):
     assert (Point(1, y=2, z=3).z, Point(1, 2)._replace(y=5), Point(1, 2).sum) == (3, (1, 5, 0), 3)
     with pytest.raises(AttributeError):
         Point(1, 2).x = 3
-    for wrong in ({}, {"x": 1}):
-        with pytest.raises((TypeError, KeyError)):
-            Point(**wrong)
+    assert copy.copy(Point(1, 2)) == copy.deepcopy(Point(1, 2)) == (1, 2, 0)
+    assert repr(Point(1, 2)).endswith("(x=1, y=2, z=0)")
+    for items, named in [((), {}), ((1,), {}), ((1, 2, 3, 4), {}), ((1, 2), {"w": 1}), ((1, 2), {"y": 1})]:
+        with pytest.raises(TypeError):
+            Point(*items, **named)
 
 
 def make_point(base):
@@ -137,7 +144,13 @@ def test_json_is_that_of_the_standard_module(value):
     assert json_text.from_json(text) == json.loads(text)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"a"}', "[1,]", "1 2", "{} ", "nothing", "\ud800"])
+def test_numbers_that_json_does_not_have_are_read_as_the_standard_module_reads_them():
+    for text in ("NaN", "Infinity", "-Infinity"):
+        assert repr(json_text.from_json(text)) == repr(json.loads(text))
+        assert json_text.to_json(json.loads(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", '"\n"', "{", '{"a"}', "[1,]", "1 2", "{} ", "nothing", "\ud800"])
 def test_text_that_is_no_json_is_refused(text):
     with pytest.raises(ValueError):
         json_text.from_json(text)
@@ -150,6 +163,33 @@ def test_what_json_cannot_say_is_refused_and_harms_no_later_value():
         with pytest.raises(error):
             json_text.to_json({"a": wrong})
     assert json_text.to_json({"a": [circle[:0]]}) == '{"a":[[]]}'
+
+
+class TestDirectories:
+    def test_those_above_are_made_with_the_usual_mode_and_the_last_with_its_own(self, tmp_path):
+        make_directories(f"{tmp_path}/a/b//c/", 0o700)
+        modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a/b/c")]
+        assert modes == [0o755, 0o755, 0o700]
+        make_directories(f"{tmp_path}/a/b", 0o700)
+        assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o755
+
+    def test_a_path_of_very_many_parts_is_made(self, tmp_path):
+        deep = str(tmp_path) + "/d" * 1500
+        make_directories(deep)
+        assert Path(deep).is_dir()
+
+    @pytest.mark.parametrize("part", ["x" * 200, "y"])
+    def test_a_path_that_is_too_long_is_an_error_and_makes_nothing(self, tmp_path, part):
+        with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)):
+            make_directories(f"{tmp_path}/{part}" * 1 + f"/{part}" * (6000 // (len(part) + 1)))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_file_or_a_link_to_nothing_in_its_way_is_an_error(self, tmp_path):
+        (tmp_path / "file").touch()
+        (tmp_path / "link").symlink_to("nowhere")
+        for name, error in (("file", FileExistsError), ("file/x", NotADirectoryError), ("link/x", FileExistsError)):
+            with pytest.raises(error):
+                make_directories(f"{tmp_path}/{name}")
 
 
 @given(st.text(alphabet="ab./", max_size=12), st.sampled_from(["/w", "/w/", "/", "/a//b/./c"]))

@@ -78,8 +78,8 @@ class WorkerThreads:
         async with limiter, self._slots:
             job = _Job(function)
             if self._threads < self._size:
-                self._threads += 1
                 threading.Thread(target=self._work, name="hermes-worker", daemon=True).start()
+                self._threads += 1
             begin()
             self._jobs.put(job)
             try:

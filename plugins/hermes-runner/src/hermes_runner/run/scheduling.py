@@ -134,11 +134,20 @@ class Recorder:
                     for feed in feeds:
                         feed.put(line)
                     done.set_result(None)
+        except BaseException as error:
+            self._fail([*batch, *self._waiting], error)
+            self._waiting = []
+            raise
         finally:
             self._flushing = None
-            # Only if the event loop is stopped, some are not done; those who wait for them would do so for ever.
-            for *_, done in [*batch, *self._waiting]:
+
+    def _fail(self, entries: Sequence[_Entry], error: BaseException) -> None:
+        """Tell those who wait for entries that they are not written: the thread cannot start, or the loop stops."""
+        for *_, done in entries:
+            if isinstance(error, asyncio.CancelledError):
                 done.cancel()
+            elif not done.done():
+                done.set_exception(error)
 
 
 _Entry = tuple[JsonlFile, bytes, Sequence[SinkFeed], "asyncio.Future[None]"]

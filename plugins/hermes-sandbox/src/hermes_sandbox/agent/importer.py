@@ -35,7 +35,8 @@ class Importer:
     def exec_module(self, module: ModuleType) -> None:
         """Run a module, and drop its code or text."""
         name = module.__name__
-        exec(read_code(name, self._sent.pop(name)), module.__dict__)  # noqa: S102 - it comes from the caller
+        exec(read_code(name, self._sent[name]), module.__dict__)  # noqa: S102 - it comes from the caller
+        del self._sent[name]
 
 
 def read_code(name: str, sent: bytes | str) -> CodeType:

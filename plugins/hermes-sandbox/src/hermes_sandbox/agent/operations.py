@@ -1,4 +1,4 @@
-"""The tables of a slot's operations. The module that implements one is imported when it is first requested."""
+"""What implements the operations of slots."""
 
 from __future__ import annotations
 
@@ -7,15 +7,6 @@ from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
-
-CALLS: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
-"""`op(slot, request, body)` returns the answer at once."""
-STREAMS: dict[str, Callable[[Any, dict[str, Any]], Iterator[tuple[dict[str, Any], bytes]]]] = {}
-"""`op(slot, request)` yields `{"part": …}` frames and at last `{"ok": …}`; an empty header only yields to others."""
-WAITS: dict[str, Callable[[Any, dict[str, Any], bytes, Any], Callable[[], None]]] = {}
-"""`op(slot, request, body, answer)` calls `answer(values, body)` once, later, and returns a function to cancel it."""
-UPLOADS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-"""`op(slot, request)` returns an object with `add(data)`, `commit(sha256) -> dict` and `abort()`."""
 
 MODULES = {
     "commands.command_queue": ("exec",),
@@ -27,20 +18,34 @@ MODULES = {
     ),
     "tunnels": ("tunnel_listen", "tunnel_data", "tunnel_credit", "tunnel_close"),
 }
-_unloaded = {operation: module for module, operations in MODULES.items() for operation in operations}
 
 
-def load_operation(operation: str) -> None:
-    """Import the module of an operation, if that has not been done, and add what it implements to the tables."""
-    name = _unloaded.pop(operation, None)
-    if name is not None:
-        module = __import__(f"hermes_sandbox.agent.{name}", fromlist=["*"])
-        tables: dict[str, dict[str, Any]] = {"CALLS": CALLS, "STREAMS": STREAMS, "WAITS": WAITS, "UPLOADS": UPLOADS}
-        for kind, table in tables.items():
-            table.update(getattr(module, kind, {}))
+class Operations:
+    """The tables of operations. The module that implements one is imported when it is first requested."""
 
+    def __init__(self) -> None:
+        self.calls: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
+        """`op(slot, request, body)` returns the answer at once."""
+        self.streams: dict[str, Callable[[Any, dict[str, Any]], Iterator[tuple[dict[str, Any], bytes]]]] = {}
+        """`op(slot, request)` yields `{"part": …}` frames and last `{"ok": …}`; an empty header yields to others."""
+        self.waits: dict[str, Callable[[Any, dict[str, Any], bytes, Any], Callable[[], None]]] = {}
+        """`op(slot, request, body, answer)` calls `answer(values, body)` once, later, and returns what cancels it."""
+        self.uploads: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+        """`op(slot, request)` returns an object with `add(data)`, `commit(sha256) -> dict` and `abort()`."""
+        self._unloaded = {operation: module for module, operations in MODULES.items() for operation in operations}
 
-def load_all_operations() -> None:
-    """Import the modules of all operations, for an agent that will act as users who may not read Python's files."""
-    for operation in list(_unloaded):
-        load_operation(operation)
+    def load(self, operation: str) -> None:
+        """Import the module of an operation, if that has not been done; not while acting as the user of a slot."""
+        name = self._unloaded.get(operation)
+        if name is not None:
+            module = __import__(f"hermes_sandbox.agent.{name}", fromlist=["*"])
+            tables: dict[str, dict[str, Any]] = {
+                "CALLS": self.calls,
+                "STREAMS": self.streams,
+                "WAITS": self.waits,
+                "UPLOADS": self.uploads,
+            }
+            for kind, table in tables.items():
+                table.update(getattr(module, kind, {}))
+            for each in MODULES[name]:
+                del self._unloaded[each]

@@ -251,7 +251,7 @@ def kill_descendants(root: int, seconds: float) -> bool:
     while not _await_no_children():
         killed = stop_and_kill(lambda: with_descendants(read_table(), [root]) - {root})
         reap()
-        if not killed:
+        if not killed and not _has_children():
             return True
         if patience.is_over(len(killed)):
             return False

@@ -11,7 +11,7 @@ from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.commands.session import COMMAND_FD
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
-from hermes_sandbox.agent.operations import CALLS, STREAMS, UPLOADS, WAITS, load_operation
+from hermes_sandbox.agent.operations import Operations
 from hermes_sandbox.agent.processes import become_reaper, kill_descendants, take_name
 from hermes_sandbox.agent.seccomp import confine_sockets, shield
 from hermes_sandbox.agent.slot import USUAL_UMASK, Slot
@@ -61,6 +61,7 @@ class Server:
 
     def __init__(self, source: int, sink: int, *, shielded: bool) -> None:
         self.loop = Loop(source, sink)
+        self._operations = Operations()
         self._shielded = shielded
         self._decoder = Decoder()
         self._marker = ""
@@ -124,21 +125,21 @@ class Server:
             self.fail(number, error)
 
     def _serve(self, slot: Slot, number: int, header: dict[str, Any], body: bytes) -> None:
-        operation = header["op"]
-        load_operation(operation)
-        if operation in CALLS:
+        operation, known = header["op"], self._operations
+        known.load(operation)
+        if operation in known.calls:
             with slot.acting():
-                values = CALLS[operation](slot, header, body)
+                values = known.calls[operation](slot, header, body)
             self.answer(number, values)
-        elif operation in STREAMS:
+        elif operation in known.streams:
             self._streams[number] = slot
             slot.requests += 1
-            self.loop.produce(number, self._steps(slot, number, STREAMS[operation](slot, header)))
-        elif operation in WAITS:
+            self.loop.produce(number, self._steps(slot, number, known.streams[operation](slot, header)))
+        elif operation in known.waits:
             self._wait(slot, number, header, body)
-        elif operation in UPLOADS:
+        elif operation in known.uploads:
             with slot.acting():
-                self._uploads[number] = (slot, UPLOADS[operation](slot, header))
+                self._uploads[number] = (slot, known.uploads[operation](slot, header))
             slot.requests += 1
             self._do_data(number, header, body)
         else:
@@ -148,7 +149,7 @@ class Server:
         self._waits[number] = (slot, None)
         slot.requests += 1
         try:
-            cancel = WAITS[header["op"]](slot, header, body, Answer(self, slot, number))
+            cancel = self._operations.waits[header["op"]](slot, header, body, Answer(self, slot, number))
         except BaseException:
             self.end_wait(slot, number)
             raise

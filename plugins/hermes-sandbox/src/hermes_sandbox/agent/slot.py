@@ -149,7 +149,7 @@ class Slot:
             return True
         with suppress(OSError):
             place = os.readlink(f"/proc/{orphan.pid}/cwd")
-            return f"{place}/".startswith(self.path("") + "/")
+            return f"{place}/".startswith(self.path("").rstrip("/") + "/")
         return False
 
     def members(self) -> set[int]:

@@ -11,9 +11,9 @@ from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
 from hermes_sandbox.agent.commands.live import LiveSession
 from hermes_sandbox.agent.commands.robust import RobustSession
 from hermes_sandbox.agent.file_access.archive_format import new_digest
+from hermes_sandbox.agent.file_access.directories import make_directories
 from hermes_sandbox.agent.launch import Identity
 from hermes_sandbox.agent.loader import LOADER
-from hermes_sandbox.agent.operations import load_all_operations
 from hermes_sandbox.agent.process_bound import bind
 from hermes_sandbox.agent.processes import read_file
 from hermes_sandbox.agent.slot import Slot
@@ -69,11 +69,11 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
         new_digest()
     workspace = slot.path("")
     if request.get("own_directory"):
-        os.makedirs(os.path.dirname(workspace), exist_ok=True)
+        make_directories(os.path.dirname(workspace))
         os.mkdir(workspace, 0o700)  # never an existing one
         _give(workspace, slot.identity)
     elif not os.path.exists(workspace):
-        os.makedirs(workspace, exist_ok=True)
+        make_directories(workspace)
         _give(workspace, slot.identity)
     else:
         _unlock(slot)
@@ -99,7 +99,6 @@ def _check(identity: Identity | None) -> None:
     # Python may be installed where the slot's user cannot read: import now what is needed while acting as that user.
     for name in NEEDED_LATER:
         __import__(name)
-    load_all_operations()
 
 
 def _give(path: str, identity: Identity | None) -> None:

@@ -48,11 +48,9 @@ except (ImportError, AttributeError):  # a Python of another make
 
     last_error = ctypes.get_errno
 
-_PRCTL = load_function("prctl")
-
 
 def prctl(option: int, first: int | bytes, second: int | bytes = 0) -> None:
     """Set an attribute of this process, see the manual page of this name; raises OSError."""
-    if _PRCTL(option, first, second, 0, 0) != 0:
+    if load_function("prctl")(option, first, second, 0, 0) != 0:
         number = last_error()
         raise OSError(number, os.strerror(number))

@@ -9,20 +9,28 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    import signal
+    import signal as signal
     from collections.abc import Callable, Iterator
-    from contextlib import contextmanager, suppress
-    from heapq import heapify, heappop, heappush
-    from typing import Any, NamedTuple
+    from contextlib import contextmanager as contextmanager
+    from contextlib import suppress as suppress
+    from heapq import heapify as heapify
+    from heapq import heappop as heappop
+    from heapq import heappush as heappush
+    from typing import Any
+    from typing import NamedTuple as NamedTuple
 else:
     from _operator import itemgetter
 
     try:
         import _signal as signal
-        from _heapq import heapify, heappop, heappush
+        from _heapq import heapify as heapify
+        from _heapq import heappop as heappop
+        from _heapq import heappush as heappush
     except ImportError:
-        import signal
-        from heapq import heapify, heappop, heappush
+        import signal as signal
+        from heapq import heapify as heapify
+        from heapq import heappop as heappop
+        from heapq import heappush as heappush
 
     class suppress:  # noqa: N801 - as in contextlib
         """Ends the block at one of these errors."""
@@ -77,22 +85,20 @@ else:
 
         def __new__(cls, *items: Any, **named: Any) -> Any:
             """Take the items in their order, or by their names."""
-            if len(items) < len(cls._names):
-                named = {**cls._defaults, **named}
-                items += tuple(named[name] for name in cls._names[len(items) :])
+            if named or len(items) != len(cls._names):
+                rest = cls._names[len(items) :]
+                values = {**{name: cls._defaults[name] for name in rest if name in cls._defaults}, **named}
+                if values.keys() != set(rest) or len(items) > len(cls._names):
+                    raise TypeError(f"{cls.__name__} takes {cls._names}, got {len(items)} items and {sorted(named)}")
+                items += tuple(values[name] for name in rest)
             return tuple.__new__(cls, items)
+
+        def __getnewargs__(self) -> tuple[Any, ...]:
+            return tuple(self)
+
+        def __repr__(self) -> str:
+            items = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
+            return f"{type(self).__name__}({items})"
 
         def _replace(self, **named: Any) -> Any:
             return type(self)(**{**{name: getattr(self, name) for name in self._names}, **named})
-
-
-__all__ = [
-    "TYPE_CHECKING",
-    "NamedTuple",
-    "contextmanager",
-    "heapify",
-    "heappop",
-    "heappush",
-    "signal",
-    "suppress",
-]

@@ -423,7 +423,7 @@ class LiveCommand(Command):
         return with_descendants(table, mine) - {self.pid}
 
     def _is_mine(self, process: Process, *, known: bool) -> bool:
-        if process.start < self._born or self._shell is None:
+        if not self._is_older_than(process) or self._shell is None:
             return False
         marker = read_marker(process.pid)
         if marker is None:

@@ -7,7 +7,7 @@ import time
 
 from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal
 from hermes_sandbox.agent.commands.capture import Capture
-from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters
+from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters, last_process
 from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.session import NO_PROCESS, Session, anonymous_file
 from hermes_sandbox.agent.launch import ForkRefusedError
@@ -57,7 +57,7 @@ class Command:
         self._capture = Capture(request["limit"], merge_stderr=request["merge_stderr"])
         self._outputs = self._open_outputs()
         self._began = time.monotonic()
-        self._born = 0
+        self._born = self._newest = 0
         self._status: int | None = None
         self._reason = ""
         self._alarm = 0
@@ -71,7 +71,7 @@ class Command:
 
     def start(self) -> None:
         """Run the command. If its directory cannot be entered, answer with exit code 126, as a shell would."""
-        self._born = ticks_since_boot()
+        self._born, self._newest = ticks_since_boot(), last_process()
         self._try()
         if not self._is_answered() and self.request["timeout"] is not None:
             self._alarm = self._loop.after(self.request["timeout"], lambda: self.stop("timeout"))
@@ -225,7 +225,11 @@ class Command:
     def _has_started(self, orphan: Process) -> bool:
         marker = read_marker(orphan.pid)
         # Commands run one after another, so an unmarked orphan that is younger than this command belongs to it.
-        return marker == self._marker or (marker is None and orphan.start >= self._born and self._slot.owns(orphan))
+        return marker == self._marker or (marker is None and self._is_older_than(orphan) and self._slot.owns(orphan))
+
+    def _is_older_than(self, process: Process) -> bool:
+        """Tell whether a process has started after this command; in the same clock tick, by the order of the ids."""
+        return process.start > self._born or (process.start == self._born and process.pid > self._newest)
 
     def _is_answered(self) -> bool:
         return self.done is None

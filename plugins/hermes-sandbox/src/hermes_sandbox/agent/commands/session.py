@@ -7,6 +7,7 @@ import stat
 
 from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
 from hermes_sandbox.agent.commands.script import NO_STATE, assignments, compose, compose_apart, read_state
+from hermes_sandbox.agent.file_access.directories import make_directories
 from hermes_sandbox.agent.slot import Slot
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Session:
         """Create the directory of the first command and use it."""
         start = self.slot.path(cwd or "")
         with self.slot.acting():
-            os.makedirs(start, exist_ok=True)
+            make_directories(start)
         self._cwd = os.fsencode(start)
 
     def follow(self, other: Session) -> None:
@@ -77,7 +78,7 @@ class Session:
                 os.chdir(self._cwd)
             except OSError as error:
                 workspace = self.slot.workspace
-                os.makedirs(workspace, exist_ok=True)
+                make_directories(workspace)
                 os.chdir(workspace)
                 gone, self._cwd = os.fsdecode(self._cwd), os.fsencode(workspace)
                 return f"hermes: {gone}: {error.strerror}; continuing in {workspace}\n"
@@ -201,8 +202,8 @@ class Session:
         try:
             found = os.lstat(state).st_mode
         except FileNotFoundError:
-            os.makedirs(self._directory, 0o700, exist_ok=True)
-            os.close(os.open(state, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            make_directories(self._directory, 0o700)
+            os.close(os.open(state, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
         else:
             if not stat.S_ISREG(found) or found & 0o600 != 0o600:
                 raise OSError("another file is in the place of the saved state")

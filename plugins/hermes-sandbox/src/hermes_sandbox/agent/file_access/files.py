@@ -7,6 +7,7 @@ import os
 import stat
 
 from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, suppress
+from hermes_sandbox.agent.file_access.directories import make_directories
 from hermes_sandbox.agent.slot import Slot
 from hermes_sandbox.agent.wire import CHUNK
 
@@ -134,7 +135,7 @@ class Upload:
         self._path = os.path.realpath(path)
         self._mode = mode
         self._digest = hashlib.sha256()
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        make_directories(os.path.dirname(self._path))
         self._owner = (-1, -1)
         found = require_replaceable(self._path)
         self._keep = 0o666 & ~_umask() if found is None else stat.S_IMODE(found.st_mode)

@@ -8,6 +8,7 @@ import os
 from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, contextmanager
 from hermes_sandbox.agent.file_access.archive_format import PIECE, EntryReader, EntrySink
 from hermes_sandbox.agent.file_access.atomic_file import Partial, beside
+from hermes_sandbox.agent.file_access.directories import make_directories
 from hermes_sandbox.agent.file_access.packing import shortfall
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Unpacker(EntrySink):
             root = not self._entered
             place, parent = (self._path, None) if root else (name, self._fd)
             if root:
-                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                make_directories(os.path.dirname(self._path))
             try:
                 os.mkdir(place, 0o700, dir_fd=parent)
                 final: tuple[int, int] | None = (mode, mtime)
@@ -116,7 +117,7 @@ class Unpacker(EntrySink):
         self._position = self._written = 0
         with self._at(name):
             if self._single:
-                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                make_directories(os.path.dirname(self._path))
                 # The caller chooses the path to the file, symlinks included; O_PATH needs no permission to list it.
                 self._fd = os.open(os.path.dirname(self._path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._file = Partial(self._fd, nameless=self._single or size > PIECE)
