@@ -199,9 +199,21 @@ class RunConfig(BaseModel):
             raise ValueError(f"sinks: expected each sink once, got {twice!r} {names.count(twice)} times")
         if not self.report and "report" in names:
             raise ValueError("expected one of report: false (--no-report) and a sink 'report', got both: remove one")
+        self._check_backend_names()
         self._check_protocol()
         self.sandbox_spec()
         return self
+
+    def _check_backend_names(self) -> None:
+        # Which backend a name without a plugin means depends on what is installed; a run's options must not.
+        names = {*self.backends, self.terminal_backend}
+        for name in sorted(names):
+            plugin, _, bare = name.rpartition(":")
+            if plugin and bare in names:
+                raise ValueError(
+                    f"terminal_backend and backends: expected one name for a backend, got {bare!r} and {name!r}: "
+                    f"write the same name in both, or a plugin before each {bare!r}"
+                )
 
     def _check_protocol(self) -> None:
         if self.model_protocol == "chat":

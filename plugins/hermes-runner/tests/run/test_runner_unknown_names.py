@@ -8,7 +8,7 @@ from hermes_core.contracts.errors import ConfigError, UnknownComponentError
 from hermes_core.contracts.task import Task
 from hermes_runner.config import RunConfig
 from hermes_runner.run.models import open_model
-from hermes_runner.run.plan import check_names, plan_groups
+from hermes_runner.run.plan import names_without_effect, plan_groups
 
 
 def config(**values):
@@ -43,26 +43,47 @@ def test_an_unknown_distribution_is_an_error_of_the_run_and_of_no_task(registry)
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"backends": {"locl": {}}}, "backends: expected the name of a backend, got 'locl'\n  → did you mean 'local'?"),
-        ({"backends": {"hermes-sandbox:locl": {}}}, "did you mean 'local'?"),
-        ({"tool_result_overrides": {"terminl": 1}}, "did you mean 'terminal'?"),
-        (
-            {"tool_result_overrides": {"hermes-tools:terminal": 1}},
-            "got 'hermes-tools:terminal'\n  → did you mean 'term",
-        ),
+        ({"backends": {"locl": {}}}, ["backend 'locl', so it has no effect; did you mean 'local'?"]),
+        ({"backends": {"dcoker": {}}}, ["did you mean 'docker'?"]),
+        ({"backends": {"hermes-backend-dcoker:docker": {}}}, ["'hermes-backend-dcoker:docker'"]),
+        ({"backends": {"nope:local": {}}, "terminal_backend": "ssh"}, ["'nope:local'"]),
+        ({"backends": {"docker2": {}}}, ["'docker2'"]),
+        ({"backends": {"orbital": {}}}, ["backend 'orbital', so it has no effect"]),
+        ({"tool_result_overrides": {"read_fil": 1, "terminl": 1}}, ["'read_file'?", "'terminal'?"]),
+        ({"tool_result_overrides": {"hermes-tools:terminal": 1}}, ["did you mean 'terminal'?"]),
+        ({"tool_result_overrides": {"hermes-tools:tmux": 1}}, ["did you mean 'tmux'?"]),
     ],
 )
-def test_a_misspelt_backend_or_tool_that_the_run_need_not_use_is_refused(registry, values, said):
-    with pytest.raises(ConfigError) as caught:
-        check_names(config(**values), registry)
-    assert said in str(caught.value)
+def test_every_name_without_effect_is_told_with_the_nearest_name_and_none_is_refused(registry, values, said):
+    told = names_without_effect(config(**values), registry)
+    [key] = [key for key in values if key != "terminal_backend"]
+    assert len(told) == len(said)
+    for line, expected in zip(told, said, strict=True):
+        assert line.startswith(f"{key}: no plugin here declares ")
+        assert expected in line
 
 
-def test_names_of_packages_that_are_not_installed_are_accepted_and_others_are_told(registry):
-    backends = {"local": {}, "hermes-sandbox:local": {}, "nomad": {}, "acme_local": {}}
-    told = check_names(config(backends=backends, tool_result_overrides={"tmux": 1, "orbit": 1}), registry)
-    assert "nomad" not in registry.names("backend")
-    assert told == (
-        "backends: no plugin here declares backend 'acme_local', so it has no effect",
-        "tool_result_overrides: no plugin here declares tool 'orbit', so it has no effect",
-    )
+def test_nothing_is_told_about_names_that_are_installed_or_of_known_packages(registry):
+    backends = {"local": {}, "nomad": {}, "hermes-backend-docker:docker": {}}
+    assert not {"nomad", "docker"} & set(registry.names("backend"))
+    assert names_without_effect(config(backends=backends, tool_result_overrides={"tmux": 1}), registry) == ()
+    named = config(terminal_backend="hermes-sandbox:local", backends={"hermes-sandbox:local": {}})
+    assert names_without_effect(named, registry) == ()
+
+
+@pytest.mark.parametrize(
+    ("backend", "names"),
+    [
+        ("local", ["hermes-sandbox:local"]),
+        ("hermes-sandbox:local", ["local"]),
+        ("ssh", ["local", "hermes-sandbox:sandbox:local"]),
+    ],
+)
+def test_a_backend_named_both_with_its_plugin_and_without_is_refused(backend, names):
+    with pytest.raises(ConfigError, match="expected one name for a backend, got 'local' and 'hermes-sandbox:"):
+        config(terminal_backend=backend, backends={name: {} for name in names})
+
+
+def test_backends_of_one_name_are_told_apart_by_their_plugins():
+    backends = {"acme:docker": {"image": "a"}, "hermes-backend-docker:docker": {"image": "b"}}
+    assert config(terminal_backend="acme:docker", backends=backends).backend_ref().options == {"image": "a"}

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core.contracts.errors import ConfigError, HermesError
+from hermes_core.contracts.errors import ConfigError, HermesError, UnknownComponentError
 from hermes_core.contracts.task import Task, TaskProblem
-from hermes_core.discovery import Registry, package_for
+from hermes_core.discovery import Registry, known_names, package_for
 from hermes_core.nearest import did_you_mean
 from hermes_core.rollout import GroupPlan, RolloutSpec, merge_sandbox_spec
 from hermes_core.tooling import ToolSelection, select_tools
@@ -87,31 +87,40 @@ def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelectio
     )
 
 
-def check_names(config: RunConfig, registry: Registry) -> tuple[str, ...]:
-    """Refuse misspelt names in `backends` and `tool_result_overrides`, of which a run need not use all.
+def names_without_effect(config: RunConfig, registry: Registry) -> tuple[str, ...]:
+    """Return one line about each name in `backends` and `tool_result_overrides` that no known package declares.
 
-    The config may be used on other machines, too: names of known packages need not be installed here. One line is
-    returned about each further name that resembles none that is installed.
+    It is no error, because the config may be used on another machine, which has a package that is not known here.
     """
     return tuple(
-        f"{key}: no plugin here declares {kind} {name!r}, so it has no effect"
+        f"{key}: no plugin here declares {kind} {name!r}, so it has no effect{_suggestion(kind, name, registry)}"
         for key, kind in (("backends", "backend"), ("tool_result_overrides", "tool"))
         for name in getattr(config, key)
-        if not _is_known(key, kind, name, registry)
+        if not (_is_declared(kind, name, registry) or _is_of_known_package(kind, name))
     )
 
 
-def _is_known(key: str, kind: str, name: str, registry: Registry) -> bool:
-    known = registry.names(kind)
+def _is_declared(kind: str, name: str, registry: Registry) -> bool:
+    if kind == "tool":
+        return name in registry.names(kind)  # the sizes of results are looked up by the bare name
+    try:
+        registry.spec(kind, name)
+    except UnknownComponentError:
+        return False
+    except HermesError:
+        return True  # by several plugins, of which a run that uses it must choose one
+    return True
+
+
+def _is_of_known_package(kind: str, name: str) -> bool:
     plugin, _, bare = name.rpartition(":")
-    if bare in known and not (plugin and kind == "tool"):  # overrides are looked up by the bare name
-        return True
-    if package_for(kind, name) is not None:
-        return True
-    # Not lower: `acme_docker` may be a backend of its own.
-    if hint := did_you_mean(bare, known, cutoff=0.8):
-        raise ConfigError(f"{key}: expected the name of a {kind}, got {name!r}", hint=hint)
-    return False
+    package = package_for(kind, bare)
+    return package is not None and (not plugin or (kind == "backend" and plugin == package))
+
+
+def _suggestion(kind: str, name: str, registry: Registry) -> str:
+    hint = did_you_mean(name.rpartition(":")[2], [*registry.names(kind), *known_names(kind)])
+    return f"; {hint}" if hint else ""
 
 
 def check_options(config: RunConfig, registry: Registry) -> None:

@@ -38,7 +38,7 @@ from hermes_runner.report.summary import SummaryBuilder
 from hermes_runner.run.config_redaction import redact_used_settings, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
-from hermes_runner.run.plan import RunPlan, check_names, check_options, choose, plan_groups, plan_rollouts
+from hermes_runner.run.plan import RunPlan, check_options, choose, names_without_effect, plan_groups, plan_rollouts
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest, open_chosen
 from hermes_runner.run.scheduling import Recorder, Scheduler
@@ -99,7 +99,7 @@ class Run:
 
     async def _execute(self) -> RunResult:
         config = self._config
-        unused = check_names(config, self._registry)
+        unused = names_without_effect(config, self._registry)
         check_options(config, self._registry)
         self._create_sinks()
         loaded = load_tasks(Path(config.tasks), self._registry, options=config.options.get("task_source", {}))
