@@ -12,6 +12,7 @@ from hermes_core import PluginSettings, load_plugins
 from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.rollout import supply_lease_store
 from hermes_sandbox import LeaseBook
+from hermes_sandbox.backends import AgentBackend
 
 STORE = '''
 import json
@@ -158,7 +159,8 @@ async def test_every_shipped_backend_leases_in_the_store_that_is_preferred(store
     backend = registry.create("backend", name, BACKENDS[name])
     assert isinstance(backend, LeasingBackend)
     assert type(supply_lease_store(backend, registry, name)).__name__ == "NotingLeases"
-    assert vars(backend)["lease_store"] is backend.leases
+    assert isinstance(backend, AgentBackend)
+    assert backend.lease_store is backend.leases
     assert all(member.backend.leases is backend.leases for member in getattr(backend, "members", ()))
     await backend.aclose()
 

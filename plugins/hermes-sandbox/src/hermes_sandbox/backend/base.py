@@ -67,6 +67,9 @@ class AgentBackend(ABC):
     pids: int = PROCESSES
     """Limit of processes and threads of a sandbox whose task names none."""
 
+    leases: LeaseStore | None = None
+    """The store that a subclass comes with, or that `lease_with` got, as from every run; None if there is none."""
+
     def __init__(self, options: AgentOptions | None = None) -> None:
         if options is not None:
             self.setup_timeout, self.patience = options.setup_timeout, options.patience
@@ -78,18 +81,20 @@ class AgentBackend(ABC):
         """Resolves the host names that a sandbox with an allowlist requests."""
         self.host_pool: HostPool = SharedHostPool()
         """Gives sandboxes their seats in shared hosts; a slot pool may replace it before the first one is opened."""
-        self.leases: LeaseStore | None = None
-        """The store that was passed to `lease_with`, as every run does; None if there was none."""
-        self.lease_store: LeaseStore = FileLeaseStore()
-        """Where leases are written: in `leases`, or without it in files in the user's state directory."""
+        self._own_leases = FileLeaseStore()
         self._open: dict[str, BackendSandbox[Any]] = {}
         self._said_unbounded = False
         self._said_lacks: set[str] = set()
         self._wishes = Wishes(self.declaration.name)
 
+    @property
+    def lease_store(self) -> LeaseStore:
+        """Where leases are written: in `leases`, or without it in files in the user's state directory."""
+        return self._own_leases if self.leases is None else self.leases
+
     def lease_with(self, store: LeaseStore) -> None:
         """Write leases to `store` from now on; a pool's members write theirs where the pool does."""
-        self.leases = self.lease_store = store
+        self.leases = store
 
     @property
     def lease_dir(self) -> Path | None:
