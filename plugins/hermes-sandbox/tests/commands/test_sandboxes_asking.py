@@ -205,6 +205,30 @@ def test_ps_for_one_backend_lists_no_other(book, command):
 
 
 @pytest.mark.parametrize(
+    ("wanted", "in_lease"),
+    [("asking_backends:first", "first"), ("first", "asking_backends:first"), ("local:asking_backends:first", "first")],
+)
+def test_a_backend_may_be_named_with_its_plugin_in_front(book, command, notes, wanted, in_lease):
+    """Leases have the bare name, and no lease was found; those of a pool's members have the name in the config."""
+    for number in range(2):
+        write(book, in_lease, f"s{number}")
+        write(book, "second", f"other{number}")
+    assert command("ps", "--backend", wanted)[1].count(f" {in_lease} ") == 2
+    assert command("kill", "--backend", wanted, "s0", options={"key": KEY}) == (0, "removed s0\n", "")
+    assert command("gc", "--backend", wanted, options={"key": KEY}) == (0, "removed s1\n", "")
+    assert built_backends(notes) == {"first": KEY}
+    assert sorted(lease.sandbox_id for lease in book.read()[0]) == ["other0", "other1"]
+
+
+@pytest.mark.parametrize("words", [("ps",), ("gc",), ("kill",)])
+def test_a_backend_named_with_a_plugin_that_does_not_declare_it_is_refused(book, command, words):
+    write(book, "first")
+    status, out, complaint = command(*words, "--backend", "hermes-sandbox:first")
+    assert (status, out, len(book.read()[0])) == (2, "", 1)
+    assert "'hermes-sandbox' declares no backend 'first'" in complaint
+
+
+@pytest.mark.parametrize(
     ("words", "why"),
     [
         (("gc", "--backend", "plain"), "it keeps no leases"),

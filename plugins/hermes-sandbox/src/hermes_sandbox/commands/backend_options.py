@@ -44,7 +44,7 @@ def options_of_named(arguments: argparse.Namespace, command: str) -> dict[str, d
 
 
 def options_by_backend(arguments: argparse.Namespace, asked: Collection[str], why: str) -> dict[str, dict[str, Any]]:
-    """Return the options, by the name of the one backend that gets them. If none does, say so on standard error.
+    """Return the options, by each name of the one backend that gets them. If none does, say so on standard error.
 
     Without a named backend, `local` gets the options, or for `kill` the backend of the sandboxes. `asked` are the
     backends that the command asks; `why` is the reason if the named one is not among them, or if there are none.
@@ -54,13 +54,21 @@ def options_by_backend(arguments: argparse.Namespace, asked: Collection[str], wh
         UserError: The sandboxes belong to several backends, and none is named.
     """
     options, name = read_options(arguments), arguments.backend
-    if name is not None and name not in asked and (options or arguments.action != "ps"):
+    named = [one for one in asked if name is not None and is_backend(one, name)]
+    if name is not None and not named and (options or arguments.action != "ps"):
         sys.stderr.write(f"backend {name!r} is not asked: {why}\n")
     elif options and not asked:
         sys.stderr.write(f"--backend-options are not used: {why}\n")
     elif options:
-        return {name or (_only(asked, arguments.action) if arguments.action == "kill" else "local"): options}
+        return dict.fromkeys(
+            named or [_only(asked, arguments.action) if arguments.action == "kill" else "local"], options
+        )
     return {}
+
+
+def is_backend(name: str, wanted: str) -> bool:
+    """Tell whether two names mean one backend; leases have the bare name, a command may name the plugin in front."""
+    return name.rpartition(":")[2] == wanted.rpartition(":")[2]
 
 
 def _only(asked: Collection[str], words: str) -> str:

@@ -78,7 +78,7 @@ class SandboxesCommand:
 def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     leases, problems = book.read()
     _require_known_backend(leases, arguments)
-    rows = [_row(lease) for lease in leases if _is_listed(lease.backend, arguments)]
+    rows = [_row(lease) for lease in leases if arguments.all or _is_chosen(lease, arguments)]
     answer: dict[str, Any] = {"sandboxes": rows, "problems": problems}
     if arguments.all:
         answer["abandoned"] = _find_abandoned(book, arguments, problems)
@@ -113,8 +113,10 @@ def _row(lease: Lease) -> dict[str, Any]:
     return {**redact(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
 
 
-def _is_listed(backend: str, arguments: argparse.Namespace) -> bool:
-    return arguments.all or arguments.backend in {None, backend}
+def _is_chosen(lease: Lease, arguments: argparse.Namespace) -> bool:
+    from hermes_sandbox.commands.backend_options import is_backend
+
+    return arguments.backend is None or is_backend(lease.backend, arguments.backend)
 
 
 def _find_abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[str]) -> list[dict[str, str]]:
@@ -157,7 +159,7 @@ def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:
     registry = _registry(arguments)
     asked = _backends_to_ask(registry, arguments)
     dead, problems = book.dead()
-    dead = [lease for lease in dead if _is_listed(lease.backend, arguments)]
+    dead = [lease for lease in dead if arguments.all or _is_chosen(lease, arguments)]
     options = _options_for({lease.backend for lease in dead}.union(asked), arguments, _KEEPS_NONE)
     done = asyncio.run(_collector(book, registry, options).collect(backends=asked, leases=dead))
     done.problems += problems
@@ -196,7 +198,7 @@ def _choose(leases: list[Lease], arguments: argparse.Namespace) -> list[Lease]:
         )
     if arguments.ids:
         leases = [_one(leases, wanted) for wanted in dict.fromkeys(arguments.ids)]
-    return [lease for lease in leases if arguments.backend in {None, lease.backend}]
+    return [lease for lease in leases if _is_chosen(lease, arguments)]
 
 
 def _one(leases: Iterable[Lease], wanted: str) -> Lease:
