@@ -54,8 +54,8 @@ class Offering:
         """Whether offers are handed in as soon as they are made."""
         self._unanswered = set(self._members)
         """The members that have neither made an offer nor failed yet."""
-        self._failures = dict(failures)
-        """The last error of each member that has made no offer."""
+        self._failures = waiter.failures
+        self._failures.update(failures)
         self._none_is_able = asyncio.Event()
         """Set once every member is set apart: then those that were passed over are asked too."""
 
@@ -124,10 +124,8 @@ class Offering:
         return None
 
     def _note_failure(self, member: Member, error: BackendError) -> None:
-        if error.retryable:
+        if error.retryable:  # if not, the member may work for other sandboxes
             member.fleet.set_apart(error)
-        else:
-            member.fleet.trouble = error  # the member may work for other sandboxes
         self._failures[member.label] = error
         if self._waiter.line is None and all(other.label in self._failures for other in self._members):
             raise no_member_error(self._failures) from error

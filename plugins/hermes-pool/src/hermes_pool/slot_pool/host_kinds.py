@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
+from hermes_core.contracts.errors import BackendError
 from hermes_pool.slot_pool.creation_rate import Backoff
 from hermes_pool.slot_pool.pooled_host import HostState, PooledHost
 from hermes_sandbox.backends import HostSeat, MakeHost, SlotRequest
@@ -41,6 +42,8 @@ class Waiter:
     """Whether a member has not answered yet whether it can serve the sandbox; until then, failures refuse no waiter."""
     has_seen_failure: bool = False
     """Whether the start of a host has failed while it waited for one of that kind."""
+    failures: dict[str, BackendError] = field(default_factory=dict)
+    """The last error of each member that has made it no offer, by the members' names."""
     kind: Kind | None = None
     """The kind of the host in which it got its slot; None until then."""
 

@@ -370,7 +370,10 @@ class SlotQueue:
         """Return the last failure of each member that may serve a waiter, by their names."""
         fleets = self.fleets if waiter.member is None else [self.fleets[waiter.member]]
         of_kinds = {kind.member: kind.failure for kind in waiter.line.kinds} if waiter.line else {}
-        failures = ((fleet.name, of_kinds.get(fleet.number) or fleet.trouble) for fleet in fleets)
+        failures = (
+            (fleet.name, of_kinds.get(fleet.number) or waiter.failures.get(fleet.name) or fleet.trouble)
+            for fleet in fleets
+        )
         return {name: error for name, error in failures if error is not None}
 
     def _watch(self) -> None:
