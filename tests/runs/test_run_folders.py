@@ -72,6 +72,15 @@ def test_a_run_that_cannot_start_leaves_no_folder_and_no_link(hermes, path, tmp_
     assert (folders(tmp_path), latest(tmp_path)) == ([good], good)
 
 
+def test_a_run_that_cannot_start_leaves_a_folder_of_its_user_alone_and_none_of_its_own(hermes, path, tmp_path):
+    """It left a folder with the files of a run, and no rollout in it."""
+    (tmp_path / "old").mkdir()
+    broken = ("--model", "http://127.0.0.1:9/v1", "--model-name", "m", "--model-retries", "0")
+    assert [hermes("run", path, *broken, "--out", name).returncode for name in ("new", "old")] == [1, 1]
+    assert [(tmp_path / name).exists() for name in ("new", "old")] == [False, True]
+    assert hermes("run", path, "--out", "old").returncode == 0
+
+
 def test_dropped_rollouts_of_the_last_run_are_repeated_in_its_folder(hermes, tasks, small_task, tmp_path):
     path = tasks(small_task("t", setup=["test -e /nowhere-at-all"]))
     assert hermes("run", path).returncode == 1

@@ -126,7 +126,7 @@ async def test_an_engine_that_gives_back_something_else_is_broken(ran, trouble):
 async def test_an_engine_that_cannot_open_stops_the_run_before_any_rollout(ran, tmp_path):
     with pytest.raises(UserError, match="shut"):
         await ran("desks", engine_options={"trouble": "shut"})
-    assert (tmp_path / "out" / "rollouts.jsonl").read_bytes() == b""
+    assert not (tmp_path / "out").exists()
 
 
 async def test_a_task_that_the_engine_refuses_does_not_stop_the_others(ran):

@@ -84,6 +84,7 @@ class Run:
         self._api_key = api_key
         self._stream = stream
         self._retry_failed = retry_failed
+        self._is_folder_new = True  # or was last used by a run that recorded nothing
         self._counts = (0, 0, 0)
         self._engine: RunEngine | None = None
         self._on_turn: Callable[[str], None] = lambda _: None
@@ -113,7 +114,7 @@ class Run:
         try:
             return await self._in_folder(folder, plan, tasks)
         finally:
-            if config.out is None:
+            if self._is_folder_new:
                 discard_empty(folder.path)  # before the lock is released, so no other run can take the folder
             folder.close()
 
@@ -121,6 +122,7 @@ class Run:
         again = self._retry_failed
         open_at = partial(OutputFolder.open, fingerprint=fingerprint, facts=self._facts(), retry_failed=again)
         if self._config.out is not None:
+            self._is_folder_new = not Path(self._config.out).exists()
             return open_at(Path(self._config.out))
         return open_chosen(lambda: choose_folder(fingerprint, self._config.tasks, retry_failed=again), open_at)
 
