@@ -11,7 +11,7 @@ import pytest
 from hermes_core import PluginSettings, load_plugins
 from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.rollout import supply_lease_store
-from hermes_sandbox import LeaseBook
+from hermes_sandbox import LeaseBook, open_sandbox
 from hermes_sandbox.backends import AgentBackend
 
 STORE = '''
@@ -71,8 +71,8 @@ SETTINGS = PluginSettings(extra=("./noting_leases.py",), prefer={"lease_store:fi
 TASK = {
     "id": "hello",
     "prompt": "Write.",
-    "solution": ["echo 1"],
-    "verifier": {"name": "exit_code", "options": {"command": "true"}},
+    "solution": ["touch done"],
+    "verifier": {"name": "exit_code", "options": {"command": "test -e done"}},
 }
 BACKENDS = {
     "local": {},
@@ -108,6 +108,7 @@ def store(tmp_path, monkeypatch):
     """Write the plugin, with which runs in its folder lease."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     (tmp_path / "noting_leases.py").write_text(STORE)
 
 
@@ -147,10 +148,33 @@ def test_the_next_run_removes_through_it_what_a_killed_process_left(run, tmp_pat
     assert not (tmp_path / workspace).exists()
 
 
-def test_two_stores_of_one_name_are_an_error_of_the_run_until_one_is_preferred(store, hermes, tasks):
-    ended = hermes("-p", "./noting_leases.py", "run", tasks(TASK), "--model", "oracle", "--out", "out")
-    assert ended.returncode == 2
-    assert 'prefer: {"lease_store:files": "local"}' in ended.stderr
+def test_without_a_preference_the_store_of_hermes_sandbox_is_used_and_told_once(store, hermes, tasks, tmp_path):
+    """Commands without a config were refused, and told to write a line into the config that they do not take."""
+    for words in (("tasks", "check", tasks(TASK)), ("run", tasks(TASK), "--model", "oracle", "--out", "out")):
+        ended = hermes("-p", "./noting_leases.py", *words)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.count("leases are written to that of hermes-sandbox:sandbox") == 1
+        assert 'prefer: {"lease_store:files": PLUGIN}' in ended.stderr
+    assert (tmp_path / ".local" / "state" / "hermes-core" / "sandboxes").is_dir()
+    assert not (tmp_path / "noted").exists()
+
+
+async def test_a_registry_without_a_preference_opens_sandboxes_and_tells_it(store, caplog, tmp_path):
+    registry = load_plugins(PluginSettings(extra=("./noting_leases.py",)))
+    async with open_sandbox(registry=registry) as sandbox:
+        leases = LeaseBook(tmp_path / ".local" / "state" / "hermes-core" / "sandboxes").read()[0]
+        assert [lease.sandbox_id for lease in leases] == [sandbox.id]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("lease_store 'files' is declared by hermes-sandbox:sandbox, local:noting")
+
+
+def test_a_run_is_refused_if_nothing_chooses_between_stores_of_others(store, hermes, tasks, tmp_path):
+    (tmp_path / "other_leases.py").write_text(STORE.replace("noting_leases", "other_leases"))
+    stores = ("-p", "./noting_leases.py", "-p", "./other_leases.py", "-p", "no:hermes-sandbox")
+    ended = hermes(*stores, "run", tasks(TASK), "--model", "oracle", "--backend", "docker", "--out", "out")
+    assert ended.returncode == 2, ended.stderr
+    assert 'prefer: {"lease_store:files": "local:noting_leases"}' in ended.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -270,7 +270,6 @@ class Registry:
 
 
 def _is_preferred(value: str, component: Component) -> bool:
-    if matches(value, component.plugin.found):
-        return True
     plugin, _, name = value.rpartition(":")
-    return bool(plugin) and name == component.spec.name and matches(plugin, component.plugin.found)
+    is_component = bool(plugin) and name == component.spec.name and matches(plugin, component.plugin.found)
+    return is_component or matches(value, component.plugin.found)

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_core.cancellation import run_uncancelled
@@ -70,9 +69,7 @@ class Runtime(ToolRuntime):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -102,8 +99,7 @@ class Runtime(ToolRuntime):
     def parser(self) -> ToolCallParser | None:
         """The tool-call parser for servers that return raw text; None when the server parses."""
         if self._parser is None and self.parser_ref is not None:
-            made = self.registry.create("parser", self.parser_ref.name, self.parser_ref.options)
-            self._parser = cast("ToolCallParser", made)
+            self._parser = self.registry.create("parser", self.parser_ref.name, self.parser_ref.options)
         return self._parser
 
     def verifier(self, name: str, options: Mapping[str, Any]) -> tuple[VerifierSpec, Any]:

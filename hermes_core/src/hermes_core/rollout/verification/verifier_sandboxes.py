@@ -7,7 +7,6 @@ import posixpath
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import PurePosixPath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from hermes_core.contracts.errors import BackendError, JudgeLostError, SandboxRefusedError, VerifierError
@@ -44,9 +43,7 @@ class VerifierSandboxes:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     def access(self, spec: VerifierSpec, least: Access) -> Access:
