@@ -96,14 +96,29 @@ KNOWN = "; known options: word, mark"
             "tool_call_parser_options: {word: …}, or --parser-options JSON",
         ),
         (SinkSpec(name="greet", summary="s", target="t:T"), "sinks: [{name: greet, options: {word: …}}]"),
-        (VerifierSpec(name="greet", summary="s", target="t:T"), "{name: greet, options: {word: …}} in a task"),
+        (
+            VerifierSpec(name="greet", summary="s", target="t:T"),
+            "verifier: {name: greet, options: {word: …}} of the task",
+        ),
     ],
 )
 def test_a_missing_option_is_named_with_where_a_run_sets_it(spec, place):
     target = Mock(Options=Greeting)
     with pytest.raises(ConfigError, match="word is missing") as caught:
         REGISTRY.with_component(spec, target).create(kind_of(spec), "greet")
-    assert caught.value.hint == f"a run sets it with {place}{KNOWN}"
+    assert caught.value.hint == f"in a run: {place}{KNOWN}"
+
+
+def test_all_missing_options_are_in_the_hint():
+    class Several(BaseModel):
+        word: str
+        tone: str
+
+    spec = BackendSpec(name="greet", summary="s", target="t:T")
+    with pytest.raises(ConfigError) as caught:
+        REGISTRY.with_component(spec, Mock(Options=Several)).create("backend", "greet")
+    place = "backend_options: {word: …, tone: …}, or --backend-options JSON"
+    assert caught.value.hint == f"in a run: {place}; known options: word, tone"
 
 
 def test_a_missing_option_inside_another_component_or_option_has_no_place_of_its_own():

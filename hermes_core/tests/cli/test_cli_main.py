@@ -177,7 +177,7 @@ def test_a_wrong_argument_is_one_line_and_the_way_to_the_help(capsys, greet, lin
     [
         ("-p", "-p/--plugin: expected a value, got none"),
         ("--pugin", "unknown argument --pugin; did you mean --plugin?"),
-        ("plugins nope", "plugins: list|show|doctor: expected one of"),
+        ("plugins nope", "plugins: ACTION: expected one of 'list', 'show', 'doctor', got 'nope'"),
     ],
 )
 def test_a_wrong_global_option_or_subcommand_is_one_line_too(capsys, line, message):

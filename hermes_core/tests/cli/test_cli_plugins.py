@@ -99,13 +99,23 @@ class TestList:
 class TestShow:
     @pytest.mark.parametrize(
         ("name", "near"),
-        [("acme-dokcer", "acme-docker"), ("exat", "exact"), ("backend:dockr", "backend:docker")],
+        [
+            ("acme-dokcer", "acme-docker"),
+            ("acme-docker:dockr", "acme-docker:docker"),
+            ("exat", "exact"),
+            ("backend:dockr", "backend:docker"),
+        ],
     )
     def test_a_misspelt_name_of_a_plugin_or_a_component_offers_a_near_one(self, site, capsys, name, near):
         site.install("acme-docker", backend() + verifier())
         assert main(["plugins", "show", name], environ={"HERMES_PLUGINS": "acme-docker"}) == 2
         said = f"{name!r} is neither a plugin nor a loaded component\n  → did you mean {near!r}?\n"
         assert capsys.readouterr().err.endswith(said)
+
+    def test_an_empty_name_is_near_to_none(self, site, capsys):
+        site.install("acme-docker", backend())
+        assert main(["plugins", "show", ""], environ={"HERMES_PLUGINS": "acme-docker"}) == 2
+        assert "did you mean" not in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["acme-docker", "docker", "acme-docker:docker"])
     def test_a_plugin_is_shown_with_its_spec_origin_and_requirements(self, site, plugins, name):

@@ -66,8 +66,19 @@ def test_a_target_that_the_file_lacks_offers_a_near_name(path, load):
         load(extra=(path,)).create("verifier", "by_stem")
 
 
-def test_an_attribute_that_the_code_of_a_target_lacks_is_no_missing_target(site, load):
-    (site.folder / "needy_target.py").write_text("import os\nos.no_such_thing")
+def test_a_part_that_a_target_in_the_file_lacks_offers_a_near_name(path, load):
+    nested = COUNTING.replace('target="mine:Verifier"', 'target="mine:Outer.Innr"')
+    Path(path).write_text(f"{HEADER}{nested}\nclass Outer:\n    class Inner: ...\n")
+    said = r"its target mine:Outer.Innr does not exist \(no attribute 'Innr'; did you mean 'Inner'\?\)"
+    with pytest.raises(BrokenComponentError, match=said):
+        load(extra=(path,)).create("verifier", "by_stem")
+
+
+@pytest.mark.parametrize(
+    "code", ["import os\nos.no_such_thing", "import json\nclass Backend(json.Backend): ...", "None.Backend"]
+)
+def test_an_attribute_that_the_code_of_a_target_lacks_is_no_missing_target(site, load, code):
+    (site.folder / "needy_target.py").write_text(code)
     site.install("acme-needy", backend(target="needy_target:Backend"))
     with pytest.raises(BrokenComponentError, match="importing needy_target:Backend failed: AttributeError"):
         load("acme-needy").create("backend", "docker")

@@ -179,7 +179,7 @@ def test_a_call_can_be_refused_before_its_every_problem_is_known(spec, value, sa
 
 def test_a_name_given_twice_among_very_many_is_found_in_one_pass():
     text = "{" + ",".join(f'"n{n}":0' for n in range(200_000)) + ',"n199999":0}'
-    assert 'the name "n199999" occurs twice' in answer(spec_of(), text)
+    assert 'the key "n199999" occurs twice' in answer(spec_of(), text)
 
 
 def test_a_schema_is_compiled_once_per_spec():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError
 from hermes_runner.config import RunConfig, load_config
 
@@ -101,15 +102,28 @@ def test_a_config_that_is_not_yaml_is_refused_with_its_place(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("seed: 1\ntasks: t\nseed: 2", 'got "seed" again in line 3, column 1'),
-        ("tasks: t\nbackends:\n  ssh: {host: a}\n  'ssh': {}", 'got "ssh" again in line 4, column 3'),
-        ("backends: {ssh: {host: a, host: b}}", 'got "host" again in line 1, column 27'),
+        ("seed: 1\ntasks: t\nseed: 2", 'line 3: expected each key once, got "seed" again\n  → remove one of them'),
+        ("tasks: t\nbackends:\n  ssh: {host: a}\n  'ssh': {}", 'line 4: expected each key once, got "ssh" again'),
+        ("backends: {ssh: {host: a, host: b}}", 'line 1: expected each key once, got "host" again'),
+        ("{? &k a : 1, ? *k : 2}", 'line 1: expected each key once, got "a" again'),
+        ("a: &a {x: 1}\nb: {<<: *a, <<: *a}", 'line 2: expected each key once, got "<<" again'),
+        ("a: 1\nextra_body: &x {a: *x}", "line 2: expected an alias of a value that has ended, got *x inside &x"),
+        ("sinks: &x [1, [*x]]", "line 1: expected an alias of a value that has ended, got *x inside &x"),
+        ("a: " + "[" * 100_000, "line 1: expected at most 100 levels of nesting, got more"),
+        ("a: " + "{a: " * 100_000, "line 1: expected at most 100 levels of nesting, got more"),
     ],
 )
-def test_a_key_that_occurs_twice_is_refused_with_its_line(tmp_path, text, said):
+def test_a_repeated_key_a_circle_and_deep_nesting_are_refused_with_their_line(tmp_path, text, said):
     (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=f"expected each key once, {said}"):
+    with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "run.yaml")
+    assert str(caught.value).startswith(f"config {tmp_path / 'run.yaml'}, {said}")
+
+
+def test_the_deepest_config_that_is_read_can_be_printed(tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text("tasks: t\nextra_body: " + "{a: " * 98 + "1" + "}" * 98)
+    assert main(["run", "--config", str(tmp_path / "run.yaml"), "--print-config"], environ={}) == 0
+    assert capsys.readouterr().out.count("a:") >= 98
 
 
 def test_a_key_may_override_what_is_merged_into_its_mapping(tmp_path):

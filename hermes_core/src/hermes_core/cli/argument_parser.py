@@ -40,6 +40,10 @@ class CommandParser(argparse.ArgumentParser):
             self.error(self._unknown(rest))
         return known, rest
 
+    def parse_some(self, args: Sequence[str]) -> tuple[Any, list[str]]:
+        """Parse the arguments that are known, and return the others too."""
+        return super().parse_known_args(args)
+
     def error(self, message: str) -> NoReturn:
         """Print the message and the command for help, and exit."""
         for theirs, ours in _REWORDED:

@@ -173,7 +173,7 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = CommandParser(prog="hermes-core", add_help=False)
     _add_global_options(parser)
-    known, rest = super(CommandParser, parser).parse_known_args(arguments[:cut])
+    known, rest = parser.parse_some(arguments[:cut])
     return known.plugin_options, rest + arguments[cut:]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands."""
     parser.description = "Manage plugins. `list` imports none of them, so it works whatever a plugin does."
-    commands = parser.add_subparsers(dest="action", required=True, metavar="list|show|doctor")
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = commands.add_parser("list", help="every installed plugin, from metadata alone")
     listing.add_argument("--load", action="store_true", help="load the plugins; --json then has the components")
     showing = commands.add_parser("show", help="one plugin, or one component such as backend:docker")

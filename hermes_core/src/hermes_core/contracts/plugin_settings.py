@@ -47,7 +47,7 @@ class PluginSettings:
         extra, disable = list(self.extra), list(self.disable)
         for option in options:
             (disable if option.startswith("no:") else extra).append(option.removeprefix("no:"))
-        return dataclasses.replace(self, extra=_unique(extra), disable=_unique(disable))
+        return dataclasses.replace(self, extra=tuple(dict.fromkeys(extra)), disable=tuple(dict.fromkeys(disable)))
 
     def with_config(self, config: Mapping[str, Any]) -> PluginSettings:
         """Merge a config's `plugins` section into these settings: lists are joined, single values set here win."""
@@ -57,21 +57,17 @@ class PluginSettings:
         allow = config.get("allow")
         return PluginSettings(
             allow=self.allow if self.allow is not None or allow is None else tuple(allow),
-            disable=_unique([*config.get("disable", ()), *self.disable]),
-            extra=_unique([*config.get("extra", ()), *self.extra]),
+            disable=tuple(dict.fromkeys([*config.get("disable", ()), *self.disable])),
+            extra=tuple(dict.fromkeys([*config.get("extra", ()), *self.extra])),
             prefer={**config.get("prefer", {}), **self.prefer},
             strict=self.strict or config.get("strict", False),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values that `PluginSettings().with_config` reads back."""
-        return {
-            "allow": None if self.allow is None else list(self.allow),
-            "disable": list(self.disable),
-            "extra": list(self.extra),
-            "prefer": dict(self.prefer),
-            "strict": self.strict,
-        }
+        allow = None if self.allow is None else list(self.allow)
+        lists = {"allow": allow, "disable": list(self.disable), "extra": list(self.extra)}
+        return {**lists, "prefer": dict(self.prefer), "strict": self.strict}
 
 
 def _check_config(key: str, value: object, known: list[str]) -> None:
@@ -91,8 +87,4 @@ def _check_config(key: str, value: object, known: list[str]) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return _unique(part.strip() for part in text.split(",") if part.strip())
-
-
-def _unique(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -113,7 +113,6 @@ class Exactness:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report: shares in 0 … 1 (None where there was nothing to count), and the counts behind them."""
-        counts = {name: getattr(self, name) for name in COUNTS}
         return {
             **self._shares(),
             "samples_per_rollout": self.samples,
@@ -121,7 +120,7 @@ class Exactness:
             "foreign_control_tokens": self.foreign_control_tokens,
             "constrained_tokens": self.constrained,
             "constraints": list(self.constraints),
-            "counts": counts,
+            "counts": {name: getattr(self, name) for name in COUNTS},
             "faults": list(self.faults),
         }
 
@@ -139,11 +138,9 @@ class Exactness:
 
     def __add__(self, other: Exactness) -> Exactness:
         counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        reasons = Counter(self.break_reasons)
-        reasons.update(other.break_reasons)
         return Exactness(
             **counts,
-            break_reasons=dict(reasons),
+            break_reasons=dict(Counter(self.break_reasons) + Counter(other.break_reasons)),
             constraints=self.constraints + other.constraints,
             faults=self.faults + other.faults,
         )

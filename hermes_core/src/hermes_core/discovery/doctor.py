@@ -109,10 +109,8 @@ def _judge(record: PluginRecord, report: _Report) -> Iterator[Finding]:
             yield Finding(level=level, subject=record.id, message=message, detail=line["trace"])
     if not any(report.values("done")):
         steps = [line["step"] for line in report.values("step")]
-        step = f" while {steps[-1]}" if steps else ""
-        yield Finding(
-            level="error", subject=record.id, message=f"the process {report.ending}{step}", detail=report.output
-        )
+        message = f"the process {report.ending}" + (f" while {steps[-1]}" if steps else "")
+        yield Finding(level="error", subject=record.id, message=message, detail=report.output)
 
 
 def _findings_on_load(record: PluginRecord, plugin: dict[str, Any], heavy: list[str]) -> Iterator[Finding]:

@@ -36,8 +36,8 @@ def describe(
             shown = record if record.state is PluginState.BLOCKED else current
             plugins.append(_plugin(registry, shown, declared, with_schema=with_schema))
     if not plugins:
-        words = {w for r in registry.plugins for w in (r.found.distribution, r.found.name, *r.to_json()["components"])}
-        known = sorted({*words, *(word.partition(":")[2] for word in words)})
+        words = {w for r in registry.plugins for w in (r.found.distribution, r.id, *r.to_json()["components"])}
+        known = sorted({*words, *(word.rpartition(":")[2] for word in words)})
         hint = did_you_mean(name, known, otherwise=f"plugins: {', '.join(record.id for record in records)}")
         raise ConfigError(f"{name!r} is neither a plugin nor a loaded component", hint=hint)
     return {"plugins": plugins}

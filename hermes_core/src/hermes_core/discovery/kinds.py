@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,19 +11,20 @@ from hermes_core.contracts.errors import UnknownComponentError
 
 CORE_COMMANDS: Final = {"plugins": "list, show and diagnose plugins"}
 """The core's own subcommands, with one line of help each."""
+RESERVED: Final[Mapping[str, Iterable[str]]] = {"toolset": ("all",), "cli_command": CORE_COMMANDS}
+"""By kind, the names that stay the core's."""
 TOLERANT: Final = "broken-plugins"
 """Capability of a command that runs even if a plugin that was asked for cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. `protocol` ("module:attribute") is what a target must satisfy; `reserved` names stay the core's."""
+    """One kind. `protocol` ("module:attribute") is what a target must satisfy."""
 
     name: str
     spec: type[specs.Declaration]
     hook: str
     protocol: str | None = None
-    reserved: Iterable[str] = ()
 
 
 KINDS: Final = {
@@ -34,20 +35,14 @@ KINDS: Final = {
         Kind("parser", specs.ParserSpec, "hermes_parsers", "hermes_core.contracts.parsing:ToolCallParser"),
         Kind("model", specs.ModelSpec, "hermes_models", "hermes_core.contracts.model:ModelProvider"),
         Kind("verifier", specs.VerifierSpec, "hermes_verifiers", "hermes_core.contracts.verifier:Verifier"),
-        Kind("toolset", specs.ToolsetSpec, "hermes_toolsets", None, ("all",)),
+        Kind("toolset", specs.ToolsetSpec, "hermes_toolsets"),
         Kind("toolset_distribution", specs.ToolsetDistributionSpec, "hermes_toolset_distributions"),
         Kind("task_source", specs.TaskSourceSpec, "hermes_task_sources", "hermes_core.contracts.task:TaskSource"),
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.events:Sink"),
         Kind("engine", specs.EngineSpec, "hermes_engines", "hermes_core.contracts.engine:RolloutEngine"),
         Kind("service", specs.ServiceSpec, "hermes_runtime_services", "hermes_core.contracts.tool:RuntimeService"),
         Kind("lease_store", specs.LeaseStoreSpec, "hermes_lease_stores", "hermes_core.contracts.leases:LeaseStore"),
-        Kind(
-            "cli_command",
-            specs.CommandSpec,
-            "hermes_cli_commands",
-            "hermes_core.contracts.command:Command",
-            tuple(CORE_COMMANDS),
-        ),
+        Kind("cli_command", specs.CommandSpec, "hermes_cli_commands", "hermes_core.contracts.command:Command"),
     )
 }
 
@@ -56,12 +51,10 @@ OPTION_PLACES: Final = {
     "engine": "engine_options: {KEY: …}, or --engine-options JSON",
     "parser": "tool_call_parser_options: {KEY: …}, or --parser-options JSON",
     "sink": "sinks: [{name: NAME, options: {KEY: …}}]",
-    "verifier": "{name: NAME, options: {KEY: …}} in a task",
-    "tool": "options: {tool: {NAME: {KEY: …}}}, or --options JSON",
-    "model": "options: {model: {NAME: {KEY: …}}}, or --options JSON",
-    "task_source": "options: {task_source: {NAME: {KEY: …}}}, or --options JSON",
+    "verifier": "verifier: {name: NAME, options: {KEY: …}} of the task",
+    **dict.fromkeys(("tool", "model", "task_source"), "options: {KIND: {NAME: {KEY: …}}}, or --options JSON"),
 }
-"""Where a run has an option KEY of a component NAME, by kind."""
+"""Where a run has an option KEY of a component NAME, by its KIND."""
 
 
 def kind_named(name: str) -> Kind:

@@ -17,7 +17,7 @@ from hermes_core.discovery.hooks import BadPluginError, HookManager, Incompatibl
 from hermes_core.discovery.installation.records import FoundPlugin, PluginRecord, PluginState
 from hermes_core.discovery.installation.requirements import FORMS, unreadable_requirements
 from hermes_core.discovery.installation.selection import find_plugins, is_asked_for
-from hermes_core.discovery.kinds import KINDS, Kind
+from hermes_core.discovery.kinds import KINDS, RESERVED, Kind
 from hermes_core.discovery.registry import Registry
 from hermes_core.discovery.traces import brief_trace
 from hermes_core.specs import API_LEVEL, ComponentSpec
@@ -54,8 +54,7 @@ def require_asked(registry: Registry) -> None:
             if not record.found.is_local:
                 out = f"leave it out with -p no:{record.id}; details: hermes-core"
             raise BrokenComponentError(
-                f"the plugin {record.id} cannot be used: {record.note}",
-                hint=f"repair it, or {out} plugins doctor",
+                f"the plugin {record.id} cannot be used: {record.note}", hint=f"repair it, or {out} plugins doctor"
             ) from record.error
         if is_asked and record.state is PluginState.BLOCKED:
             found = f"the plugin {record.id} was asked for, but is {record.note}"
@@ -72,10 +71,8 @@ def _warn(record: PluginRecord) -> None:
 def load_plugins_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:
     """Build a registry whatever fails; for commands that report failures."""
     manager = HookManager()
-    records = [
-        _load(record.found, manager) if record.state is PluginState.FOUND else record
-        for record in find_plugins(settings)
-    ]
+    found = find_plugins(settings)
+    records = [_load(one.found, manager) if one.state is PluginState.FOUND else one for one in found]
     return Registry(records, manager, settings=settings, environ=environ)
 
 
@@ -172,7 +169,7 @@ def _check(kind: Kind, item: object) -> Declaration:
         )
     if isinstance(item, ComponentSpec) and (unreadable := unreadable_requirements(item.requires)):
         raise BadPluginError(f"{kind.name} {item.name!r} requires {unreadable[0]!r}; expected {FORMS}")
-    if item.name in kind.reserved:
+    if item.name in RESERVED.get(kind.name, ()):
         raise BadPluginError(f"{kind.name} {item.name!r} has a reserved name; choose another one")
     return item
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnavailableComponentError
@@ -140,12 +139,12 @@ class Registry:
         A component that contains others has the class attribute `takes_build = True`: its constructor then gets
         a function like this method as the keyword argument `build`.
         """
-        return self._create(OPTION_PLACES.get(kind, ""), kind, name, options)
+        return self._create(kind, name, options, place=OPTION_PLACES.get(kind, ""))
 
-    def _create(self, place: str, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+    def _create(self, kind: str, name: str, options: Mapping[str, Any] | None = None, *, place: str = "") -> Any:
         self.load(kind, name)
-        build = partial(self._create, "")  # the options of a part are where its owner has them
-        return factory.create(self._one(kind, name), options or {}, KINDS[kind].protocol, build, place)
+        # The options of a part are where its owner has them: it gets no place of its own.
+        return factory.create(self._one(kind, name), options or {}, KINDS[kind].protocol, self._create, place)
 
     def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
         """Ask every plugin which parser a model needs; None if none answers, an error if two disagree."""

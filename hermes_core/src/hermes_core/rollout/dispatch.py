@@ -45,8 +45,7 @@ class ToolDispatcher:
             if together:
                 contents += await self._together(turn, list(batch))
             else:
-                for call in batch:
-                    contents.append(await self._time(self._one(turn, call)))
+                contents += [await self._time(self._one(turn, call)) for call in batch]
         if lost is not None:
             self._record.counters.update(tool_calls_attempted=1, invalid_arguments=1)
             contents.append(self._refuse(turn, calls[-1], lost))

@@ -156,7 +156,7 @@ def _number(plain: str, types: tuple[str, ...]) -> int | float | None:
 
 def _loads(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=unique_keys)
         # Half a surrogate pair passes json.loads and fails later, in whatever writes it.
         if "\\u" in text or not text.isascii():
             json.dumps(value, ensure_ascii=False).encode()
@@ -175,11 +175,12 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these pairs, for `json.loads`; raises ValueError for a key that occurs twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise ValueError(f"the name {_shorten(twice)} occurs twice in one object")
+        raise ValueError(f"the key {_shorten(twice)} occurs twice in one object")
     return found
 
 

@@ -43,9 +43,7 @@ class ResultBudget:
 
     async def fit(self, content: str, *, spec: ToolSpec, sandbox: Sandbox | None) -> str:
         """Return a result as it is, or what replaces it when it is longer than its tool may answer."""
-        if len(content) <= self.threshold(spec):
-            return content
-        return await self._persist(content, sandbox)
+        return content if len(content) <= self.threshold(spec) else await self._persist(content, sandbox)
 
     async def fit_turn(
         self, contents: Sequence[str], *, specs: Sequence[ToolSpec | None], sandbox: Sandbox | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.discovery import Registry, package_for
@@ -32,7 +32,7 @@ def toolset_name(registry: Registry, name: str) -> str:
 
     An alias of several toolsets, or one that is a toolset's own name too, is an `AmbiguousComponentError`.
     """
-    owners = [spec.name for spec in _toolset_specs(registry) if name in spec.aliases]
+    owners: list[str] = [spec.name for spec in _unambiguous(registry, "toolset") if name in spec.aliases]
     if not owners:
         return name
     if is_declared(registry, name) or name in _group_by_toolset(registry):
@@ -82,19 +82,13 @@ def walk(registry: Registry, name: str, seen: frozenset[str] = frozenset()) -> I
 
 def tool_specs(registry: Registry) -> Iterator[ToolSpec]:
     """Yield the tools that have a name of their own; one that two plugins declare fails when it is asked for."""
-    for name in registry.names("tool"):
-        with contextlib.suppress(AmbiguousComponentError):
-            spec = registry.spec("tool", name)
-            assert isinstance(spec, ToolSpec)
-            yield spec
+    return _unambiguous(registry, "tool")
 
 
-def _toolset_specs(registry: Registry) -> Iterator[ToolsetSpec]:
-    for name in registry.names("toolset"):
+def _unambiguous(registry: Registry, kind: str) -> Iterator[Any]:
+    for name in registry.names(kind):
         with contextlib.suppress(AmbiguousComponentError):
-            spec = registry.spec("toolset", name)
-            assert isinstance(spec, ToolsetSpec)
-            yield spec
+            yield registry.spec(kind, name)
 
 
 def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
@@ -107,7 +101,7 @@ def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
 def _unknown(registry: Registry, name: str) -> ConfigError:
     known = sorted({*registry.names("toolset"), *_group_by_toolset(registry), "all"})
     package = package_for("toolset", name)
-    aliases = [alias for spec in _toolset_specs(registry) for alias in spec.aliases]
+    aliases = [alias for spec in _unambiguous(registry, "toolset") for alias in spec.aliases]
     near = [*known, *aliases, *registry.names("tool")]
     hint = (
         did_you_mean(name, near, otherwise="add the plugin that has it: -p ./FILE.py or -p NAME", most=3, cutoff=0.5)

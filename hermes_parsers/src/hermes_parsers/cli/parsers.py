@@ -6,7 +6,10 @@ import argparse
 import dataclasses
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from hermes_core.cli import json_object, positive_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +24,7 @@ class ParsersCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommands."""
         parser.description = "Inspect tool-call parsers, including those of other plugins."
-        actions = parser.add_subparsers(dest="action", required=True, metavar="list|detect|try")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         listing = actions.add_parser("list", help="list the installed parsers and their names")
         detecting = actions.add_parser("detect", help="find the parser for a model or a chat template")
         _configure_detect(detecting)
@@ -68,30 +71,17 @@ def _configure_try(parser: argparse.ArgumentParser) -> None:
     source.required = False
     parser.add_argument("--tools", metavar="FILE", help="JSON list of tool schemas, as in a chat completion request")
     parser.add_argument(
-        "--options", type=_json_object, default={}, metavar="JSON", help="JSON object of the parser's options"
+        "--options",
+        type=partial(json_object, "--options"),
+        default={},
+        metavar="JSON",
+        help="JSON object of the parser's options",
     )
     parser.add_argument("--lenient", action="store_true", help="repair what can be repaired, and report it")
-    parser.add_argument("--stream", type=_positive, metavar="N", help="feed it in pieces of N characters, show events")
+    parser.add_argument(
+        "--stream", type=positive_number, metavar="N", help="feed it in pieces of N characters, show events"
+    )
     parser.add_argument("--full", action="store_true", help="show long texts in full")
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
-    return number
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    import json
-
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}: {error}") from error
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
-    return found
 
 
 def _load(settings: PluginSettings | None) -> Registry:

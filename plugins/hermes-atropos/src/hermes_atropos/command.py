@@ -22,7 +22,7 @@ from hermes_atropos.environment import Environment
 from hermes_core.cli import end_signals, plural
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
 from hermes_core.redaction import quote_value, redact, validation_message
-from hermes_runner import load_config
+from hermes_runner import load_config, read_yaml
 
 COMMANDS: Final = ("serve", "process", "evaluate")
 _SECTIONS: Final = ("env", "openai", "slurm", "testing")
@@ -148,7 +148,7 @@ def _environment(
         values |= {"ensure_scores_are_not_same": False, "include_messages": True}
         values.setdefault("data_path_to_save_groups", f"data/{cls.name or 'groups'}.jsonl")
     values |= dict(file)
-    values |= {name: parse_flag(kind, name, text) for name, text in flags.items()}
+    values |= {name: parse_flag(kind, name, text, flag=f"--env.{name}") for name, text in flags.items()}
     if values.get("wandb_name") is None:
         values["wandb_name"] = cls.name
     return _validate(kind, values, "env")
@@ -162,7 +162,7 @@ def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
             "expected one server with --openai flags, got several in the config",
             hint="change the list in the config file",
         )
-    given = {name: parse_flag(APIServerConfig, name, text) for name, text in flags.items()}
+    given = {name: parse_flag(APIServerConfig, name, text, flag=f"--openai.{name}") for name, text in flags.items()}
     if len(listed) > 1:
         return [_validate(APIServerConfig, server, "openai") for server in listed]
     if not listed and not given:
@@ -171,23 +171,27 @@ def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
     return [_validate(APIServerConfig, {**base, **(listed[0] if listed else {}), **given}, "openai")]
 
 
-def parse_flag(kind: Any, name: str, text: Any) -> Any:
-    """Convert a flag's text for its field: JSON or YAML for lists and mappings, text for text."""
+def parse_flag(kind: Any, name: str, text: Any, *, flag: str) -> Any:
+    """Convert a flag's text for its field: JSON or YAML for lists and mappings, text for text.
+
+    Raises:
+        ConfigError: A key occurs twice in it.
+    """
     if text == "None":
         return None
     field = kind.model_fields.get(name)
-    if not isinstance(text, str) or field is None or field.annotation is str:
+    if not isinstance(text, str) or field is None or field.annotation is str or _wants_text(field):
         return text
     import yaml
 
     try:
-        value = yaml.safe_load(text)
+        value = read_yaml(text, source=flag)
     except yaml.YAMLError:
         return text
     wants_list = "list" in str(field.annotation)
     if wants_list and isinstance(value, str):
         return [part.strip() for part in value.split(",")]
-    return value if isinstance(value, list | dict | bool | int | float) and not _wants_text(field) else text
+    return value if isinstance(value, list | dict | bool | int | float) else text
 
 
 def _wants_text(field: Any) -> bool:

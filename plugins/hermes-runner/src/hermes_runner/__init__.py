@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from hermes_runner.run.run import Run, RunResult
     from hermes_runner.run.scheduling import Recorder, Scheduler, replacement_outcome
     from hermes_runner.tasks.check import NOTHING, SOLUTION, TaskCheck, check_task
+    from hermes_runner.yaml_reading import read_yaml
 
 __all__ = [
     "DEFAULT_POLICY", "NOTHING", "SOLUTION", "Action", "JsonlFile", "LocalEngine", "OutputFolder",
     "PluginConfig", "Policy", "Recorder", "Run", "RunConfig", "RunResult", "Scheduler", "TaskCheck",
-    "check_task", "is_embedded", "load_config", "plan_groups", "plan_rollouts", "replacement_outcome",
+    "check_task", "is_embedded", "load_config", "plan_groups", "plan_rollouts", "read_yaml", "replacement_outcome",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # for a type checker every name would exist
@@ -37,5 +38,6 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             ".run.run": "Run RunResult",
             ".run.scheduling": "Recorder Scheduler replacement_outcome",
             ".tasks.check": "NOTHING SOLUTION TaskCheck check_task",
+            ".yaml_reading": "read_yaml",
         },
     )

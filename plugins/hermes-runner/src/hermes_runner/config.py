@@ -307,13 +307,13 @@ class RunConfig(BaseModel):
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """Read a YAML file into a mapping; raises `ConfigError` with the place of a syntax error or a repeated key."""
+    """Read a YAML file into a mapping; raises `ConfigError` with the place of what is wrong."""
     import yaml
 
     from hermes_runner.yaml_reading import read_yaml
 
     try:
-        values = read_yaml(path.read_text(encoding="utf-8"))
+        values = read_yaml(path.read_text(encoding="utf-8"), source=f"config {path}")
     except OSError as error:
         raise ConfigError(f"config {path}: {error.strerror}", hint="check the path after --config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

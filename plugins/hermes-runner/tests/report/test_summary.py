@@ -18,6 +18,7 @@ from rich.console import Console
 from hermes_core.cli import one_line
 from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
+from hermes_core.contracts.tokens import Exactness
 from hermes_runner.report.failure_groups import OTHER_MESSAGES
 from hermes_runner.report.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
 
@@ -44,6 +45,18 @@ def render(summary: dict[str, Any], width: int = 80, **options: Any) -> str:
     stream = io.StringIO()
     render_summary(summary, Console(file=stream, width=width), **options)
     return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (1, "1 sampled token was drawn under a mask; its sample is marked"),
+        (1200, "1,200 sampled tokens were drawn under a mask; their samples are marked"),
+    ],
+)
+def test_tokens_under_a_mask_are_told_in_a_sentence(tokens, said):
+    counts = Exactness(sampled=tokens, trained=tokens, constrained=tokens)
+    assert said in " ".join(render(build(outcome(exactness=counts)), width=160).split())
 
 
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))

@@ -14,6 +14,7 @@ from hermes_core.cli import main
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
 from hermes_core.contracts.task import LoadedTasks, Task
 from hermes_core.contracts.tool import ToolResult
+from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.specs import CommandSpec, ModelSpec, TaskSourceSpec, ToolSpec
 from hermes_runner.config import RunConfig
 from hermes_runner.run.config_redaction import redact_settings, secret_texts
@@ -74,6 +75,14 @@ class OneTask:
         return LoadedTasks(tasks=(Task(id="a", messages=messages, source=str(path)),))
 
 
+ODD_TOOLSET = """
+from hermes_core import hookimpl
+from hermes_core.specs import ToolsetSpec
+
+@hookimpl
+def hermes_toolsets():
+    return [ToolsetSpec(name="odd", summary="s", tools=("\\x1b[31mred",))]
+"""
 OPTIONS = {
     "tool": {"greet": {"word": "hello", "key": "s3cret-key"}},
     "model": {"caller": {"answer": "goodbye"}},
@@ -168,7 +177,8 @@ def test_the_flag_takes_the_same_options(tmp_path, capsys):
 
 def test_a_key_that_a_flag_has_twice_is_refused(capsys):
     assert main(["run", "t.jsonl", "--options", '{"tool": {}, "tool": {}}'], environ={}) == 2
-    assert "--options: expected a JSON object, got one with the key 'tool' twice" in capsys.readouterr().err
+    said = '--options: expected a JSON object, got text that cannot be read: the key "tool" occurs twice in one object'
+    assert said in capsys.readouterr().err
 
 
 async def test_tools_that_are_not_offered_and_names_without_effect_are_told_once_at_the_start(strangers, config):
@@ -183,6 +193,18 @@ async def test_tools_that_are_not_offered_and_names_without_effect_are_told_once
         f"not offered to the model: {why}",
     ]
     assert result.summary["run"]["skipped_toolsets"] == [why]
+
+
+async def test_names_of_tools_that_are_not_offered_reach_the_terminal_without_control_characters(tmp_path, config):
+    (tmp_path / "odd.py").write_text(ODD_TOOLSET)
+    registry = load_plugins(PluginSettings(extra=(str(tmp_path / "odd.py"),)), environ={})
+    for spec, target in ((TOOL, Greet), (MODEL, Caller), (SOURCE, OneTask)):
+        registry = registry.with_component(spec, target)
+    stream = io.StringIO()
+    settings = config(OPTIONS).model_copy(update={"enabled_toolsets": ["greeting", "odd"]})
+    await Run(settings, registry, stream=stream).execute()
+    assert "not offered to the model: odd: none of its tools is installed: \\x1b[31mred\n" in stream.getvalue()
+    assert "\x1b[31mred" not in stream.getvalue()
 
 
 async def test_a_tool_with_options_is_made_once_for_all_rollouts(strangers, config):

@@ -130,7 +130,7 @@ def test_a_mistake_is_named_with_the_expected_and_the_actual_value(fields: dict[
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b'{"id": "a", "prompt": "x", "id": "b"}', "the key 'id' occurs twice"),
+        (b'{"id": "a", "prompt": "x", "id": "b"}', 'the key "id" occurs twice'),
         (b'{"id": "a", "prompt": "x", "metadata": {"v": NaN}}', "NaN is not a JSON value"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"id": "a", "prompt": "\\ud800"}', "not text"),

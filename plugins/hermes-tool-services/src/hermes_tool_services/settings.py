@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from hermes_core.cli import json_object
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.nearest import did_you_mean, nearest_names
@@ -92,8 +92,8 @@ def executor_settings(
     _refuse_unknown(given)
     pool = _read_settings(given, _NOMAD)
     name = _backend_name(backend, [key for key in _NOMAD if key in given])
-    options = {**pool, **read_object("--backend-options", backend_options)}
-    fields = read_object("--sandbox", sandbox)
+    options = {**pool, **json_object("--backend-options", backend_options)}
+    fields = json_object("--sandbox", sandbox)
     if "IMAGE" in given:
         target, key = (options, "sandbox_image") if name == "nomad" else (fields, "image")
         target.setdefault(key, given["IMAGE"])
@@ -104,17 +104,6 @@ def executor_settings(
         spec=_validate(lambda: _SPEC.validate_python(_check_keys(fields)), "--sandbox"),
         token=given.get("TOKEN", "").strip() or None,
     )
-
-
-def read_object(what: str, text: str) -> dict[str, Any]:
-    """Return a JSON object of the command line."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"expected a JSON object for {what}, got: {error}") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"expected a JSON object for {what}, got {type(value).__name__}")
-    return value
 
 
 def positive(environ: Mapping[str, str], variable: str, default: int) -> int:

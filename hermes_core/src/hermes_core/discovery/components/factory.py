@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from inspect import getattr_static
 from typing import Any, Never
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
@@ -27,7 +29,7 @@ def load(component: Component, protocol: str | None) -> Any:
     try:
         target = _import(component, spec.target)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - wrapped with its cause, see above
-        _break(component, _import_reason(spec.target, error), error)
+        _break(component, _import_reason(component, spec.target, error), error)
     if component.kind in {"cli_command", "service"} and hasattr(target, "Options"):
         _break(component, "it declares Options, which nothing sets: a command has arguments, a service none", None)
     # A factory function says nothing about what it builds; its product is checked when it is created.
@@ -136,9 +138,10 @@ def _explain(component: Component, error: Any, model: Any, options: Mapping[str,
     names = schema.names_at(level)
     every = _known_options(names, ".".join(map(str, level)))
     hint = did_you_mean(str(name), names, also=every) if unknown else every
-    if place and not level and items[0]["type"] == "missing":
-        set_with = place.replace("NAME", component.spec.name).replace("KEY", str(name))
-        hint = f"a run sets it with {set_with}; {every}"
+    missing = [str(item["loc"][0]) for item in items if item["type"] == "missing" and len(item["loc"]) == 1]
+    if place and not unknown and missing:
+        place = place.replace("KIND", component.kind).replace("NAME", component.spec.name)
+        hint = f"in a run: {place.replace('KEY: …', ', '.join(f'{key}: …' for key in missing))}; {every}"
     return ConfigError(f"the options of {component.label} are wrong: {problems}", hint=hint)
 
 
@@ -157,16 +160,27 @@ def _problem(item: Mapping[str, Any], found: Any) -> str:
     return f"{where}: {validation_message(item, f'{found!r:.100}')}"
 
 
-def _import_reason(target: str, error: BaseException) -> str:
-    module, _, attribute = target.partition(":")
+def _import_reason(component: Component, target: str, error: BaseException) -> str:
+    module = target.partition(":")[0]
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         return f"its target {target} does not exist (no module {error.name!r})"
     if isinstance(error, ModuleNotFoundError):
         return f"importing {target} failed: the module {error.name!r}, which it needs, is not installed"
-    if isinstance(error, AttributeError) and error.name in attribute.split("."):
-        near = did_you_mean(error.name, dir(error.obj))
+    if isinstance(error, AttributeError) and error.obj is not None and _is_of_target(error, component, target):
+        near = did_you_mean(str(error.name), dir(error.obj))
         return f"its target {target} does not exist (no attribute {error.name!r}{near and f'; {near}'})"
     return f"importing {target} failed: {_text(error)}"
+
+
+def _is_of_target(error: AttributeError, component: Component, target: str) -> bool:
+    """Tell whether the attribute is missing in the target's module or a part of the target, not in what they use."""
+    module, _, attribute = target.partition(":")
+    owners = [component.plugin.module, sys.modules.get(module)]
+    for part in attribute.split("."):
+        if any(error.obj is owner for owner in owners):
+            return error.name == part
+        owners = [getattr_static(owner, part, None) for owner in owners]
+    return False
 
 
 def _break(component: Component, reason: str, error: BaseException | None) -> Never:

@@ -8,12 +8,11 @@ _PARSERS: Final = (
     "hermes qwen qwen25 qwen3_json qwen3 trinity ernie45 granite4 longcat jamba hunyuan hunyuan_a13b granite "
     "granite-20b-fc phi4_mini_json phi4 xlam llama3_json llama3 llama4_json llama4 internlm interns1 mistral "
     "deepseek_v3 deepseekv3 deepseek_v31 deepseek_v3_1 deepseekv31 kimi_k2 kimi gpt-oss openai gpt_oss dots "
-    "pythonic llama4_pythonic lfm2 olmo3 gemma4 functiongemma qwen3_coder qwen3_xml step3p5 nanbeige step5 mimo "
-    "qwen3_6 qwen3_8 "
+    "pythonic llama4_pythonic lfm2 olmo3 gemma4 functiongemma qwen3_coder qwen3_xml qwen3_6 qwen3_8 step3p5 step5 mimo "
     "seed_oss glm45 glm glm47 ling3 poolside_v1 hy_v3 hy_v4 minimax_m2 minimax-m2 minimax_m3 minimax-m3 muse "
     "muse_glimmer musespark1x minicpm5 deepseek_v32 deepseekv32 deepseek_dsml deepseek_v4 deepseekv4 deepseek_v41 "
     "deepseekv41 step3 kimi_k3 cohere_command3 cohere_command4 apertus apertus2509 gigachat3 gigachat35 k2_horizon "
-    "inkling plamo3 solar_open2 response_template hf"
+    "inkling nanbeige plamo3 solar_open2 response_template hf"
 )
 _VERIFIERS: Final = (
     "exit_code file_content pytest script exact_match regex_match numeric_match json_schema weighted gated"

@@ -60,14 +60,10 @@ def _distribution_problem(requirement: str) -> str | None:
 def _satisfies(installed: str, operator: str, wanted: str) -> bool:
     if wanted.endswith(".*"):
         parts = wanted[:-2].split(".")
-        is_same = [str(part) for part in _release(installed)][: len(parts)] == parts
+        is_same = [str(part) for part in _key(installed)[0]][: len(parts)] == parts
         return is_same if operator == "==" else not is_same
-    fixed = _release(wanted)[:-1] if operator == "~=" else []
-    return _release(installed)[: len(fixed)] == fixed and _COMPARISONS[operator](_order(installed), _order(wanted))
-
-
-def _release(version: str) -> list[int]:
-    return _key(version)[0]
+    fixed = _key(wanted)[0][:-1] if operator == "~=" else []
+    return _key(installed)[0][: len(fixed)] == fixed and _COMPARISONS[operator](_order(installed), _order(wanted))
 
 
 def _key(version: str) -> tuple[list[int], int, int]:

@@ -39,9 +39,8 @@ class BoundTool:
             result: Any = await guard_plugin_call(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
         else:
             sync = SyncToolContext(context)
-            result = await guard_plugin_call(
-                self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
-            )
+            work = self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
+            result = await guard_plugin_call(work)
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
                 f"expected ToolResult from tool {self.spec.name!r}, got {type(result).__name__}", hint=self.spec.target

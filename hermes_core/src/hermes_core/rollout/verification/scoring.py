@@ -101,12 +101,8 @@ async def _score_after(
 
 def _announce(runtime: Runtime, record: RolloutRecord) -> None:
     score = record.score
-    event = RolloutScored(
-        rollout_id=record.spec.rollout_id,
-        status=record.reward_status,
-        reward=None if score is None else score.value,
-        parts={} if score is None else score.parts,
-    )
+    reward, parts = None if score is None else score.value, {} if score is None else score.parts
+    event = RolloutScored(rollout_id=record.spec.rollout_id, status=record.reward_status, reward=reward, parts=parts)
     runtime.registry.fire("hermes_rollout_scored", event)
 
 

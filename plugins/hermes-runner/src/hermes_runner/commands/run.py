@@ -191,35 +191,11 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parse_value(flag: str, kind: Any, given: Any) -> Any:
-    import json
-
-    from hermes_core.contracts.errors import ConfigError
+    from hermes_core.cli import json_object
 
     if kind is list:
         return [word.strip() for word in given.split(",") if word.strip()]
-    if kind is not dict:
-        return given
-    try:
-        value = json.loads(given, object_pairs_hook=_unique_keys)
-    except ValueError as error:
-        # The message does not repeat the text, which can contain a secret.
-        text = f"text that is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else error
-        raise ConfigError(
-            f"{flag}: expected a JSON object, got {text}", hint=f"""{flag} '{{"KEY": "VALUE"}}'"""
-        ) from None
-    if not isinstance(value, dict):
-        found = f"{flag}: expected a JSON object, got {type(value).__name__}"
-        raise ConfigError(found, hint=f"""{flag} '{{"KEY": "VALUE"}}'""")
-    return value
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"one with the key {twice!r} twice")
-    return values
+    return json_object(flag, given) if kind is dict else given
 
 
 def _api_key(config: RunConfig, environment: Mapping[str, str]) -> str | None:

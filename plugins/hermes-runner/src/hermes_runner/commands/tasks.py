@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hermes_core.cli import json_object, positive_number
 from hermes_core.specs import ACCESS_LEVELS
 
 if TYPE_CHECKING:
@@ -32,8 +34,9 @@ class TasksCommand:
             )
             action.add_argument("--task-filter", metavar="IDS", help="only these task ids, comma-separated")
             action.add_argument("--json", action="store_true", help="print JSON")
-        checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="run everything N times (1)")
-        checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
+        number: dict[str, Any] = {"type": positive_number, "metavar": "N"}
+        checking.add_argument("--repeats", **number, default=1, help="run everything N times (1)")
+        checking.add_argument("--max-concurrent", **number, default=4, help="tasks at a time (4)")
         checking.add_argument(
             *("--terminal-backend", "--backend"),
             dest="backend",
@@ -42,7 +45,11 @@ class TasksCommand:
             help="where sandboxes come from (local)",
         )
         checking.add_argument(
-            "--backend-options", type=_object, default={}, metavar="JSON", help="JSON object of the backend's options"
+            "--backend-options",
+            type=partial(json_object, "--backend-options"),
+            default={},
+            metavar="JSON",
+            help="JSON object of the backend's options",
         )
         checking.add_argument(
             "--isolation", metavar="LEVEL", help="isolation level the sandboxes must have: none, bwrap, …"
@@ -65,22 +72,6 @@ class TasksCommand:
         if arguments.action == "list":
             return _list(_add_verifier_problems(loaded, registry), as_json=arguments.json)
         return _check(loaded, registry, arguments)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected a JSON object, got text that is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
-    return value
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
-    return int(text)
 
 
 def _filter_tasks(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedTasks:

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import hermes_core
 from hermes_core.cancellation import run_uncancelled
-from hermes_core.cli import end_signals, plural
+from hermes_core.cli import end_signals, one_line, plural
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.events import Sink
@@ -49,7 +49,7 @@ _NEUTRAL = frozenset({
     "rate_limit_patience", "report", "sinks", "max_attempts", "max_failures", "require_exact", "allow_constrained",
     "allow_unlisted_model", "tasks", "engine", "engine_options",
 })  # fmt: skip
-_MAX_SKIPPED = 20
+_MAX_SKIPPED, _LONGEST = 20, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +256,7 @@ class Run:
             self._say(f"sandboxes of processes that have died: {found['removed']} removed{left}\n")
 
     def _tell_of_skipped(self, skipped: tuple[str, ...]) -> None:
-        lines = [f"not offered to the model: {line}" for line in skipped[:_MAX_SKIPPED]]
+        lines = [f"not offered to the model: {one_line(line, _LONGEST)}" for line in skipped[:_MAX_SKIPPED]]
         if len(skipped) > _MAX_SKIPPED:
             lines.append(f"… {len(skipped) - _MAX_SKIPPED} more in {SUMMARY}")
         self._say("".join(f"{line}\n" for line in lines))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from hermes_core.contracts.task import LoadedTasks, Task, TaskProblem
+from hermes_core.tooling import unique_keys
 from hermes_runner.tasks.explain import explain, short_json
 from hermes_runner.tasks.record import KNOWN_KEYS, TaskRecord
 
@@ -57,19 +57,10 @@ def build_task(value: dict[str, Any], *, source: str, folder: Path) -> Task | Ta
 
 
 def _parse_json(line: bytes) -> Any:
-    value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    value = json.loads(line.decode("utf-8"), object_pairs_hook=unique_keys, parse_constant=_no_constant)
     # JSON allows a lone surrogate, but it is not text: it can be neither written to a file nor sent to a model.
     json.dumps(value, ensure_ascii=False).encode("utf-8")
     return value
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} occurs twice in one object")
-        found[key] = value
-    return found
 
 
 def _no_constant(word: str) -> None:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Collection
 from typing import Any
 
+from hermes_core.cli import json_object
 from hermes_core.contracts.errors import ConfigError, UserError
 
 
 def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the value of `--backend-options`.
-
-    Raises:
-        ConfigError: The value is not a JSON object.
-    """
-    try:
-        options = json.loads(arguments.backend_options)
-    except ValueError as error:
-        raise ConfigError(f"--backend-options: expected a JSON object: {error}") from None
-    if not isinstance(options, dict):
-        raise ConfigError(f"--backend-options: expected a JSON object, got {type(options).__name__}")
-    return options
+    """Return the value of `--backend-options`; raises `ConfigError` if it is not a JSON object."""
+    return json_object("--backend-options", arguments.backend_options)
 
 
 def options_of_named(arguments: argparse.Namespace, command: str) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ class SandboxesCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommands."""
         parser.description = "Manage sandboxes. Only `kill` touches the sandboxes of living processes."
-        commands = parser.add_subparsers(dest="action", required=True, metavar="ps|gc|kill|probe")
+        commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         listing = commands.add_parser("ps", help="list all sandboxes with their owners")
         listing.add_argument(
             "--all", action="store_true", help="also ask every backend for sandboxes that no lease names"

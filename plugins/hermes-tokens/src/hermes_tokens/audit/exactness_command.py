@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from hermes_core.cli import plural
+
 _SHARES = ("sampled_trained_share", "turns_with_loss_share", "prefix_exact_share", "logprob_coverage")
 
 _CAUSES = {
@@ -40,11 +42,13 @@ class ExactnessCommand:
             share = report[name]
             sys.stdout.write(f"{name:24} {'-' if share is None else f'{share:.6f}'}\n")
         counts = found.total
-        sys.stdout.write(f"{'sampled tokens':24} {counts.sampled} in {found.rollouts} rollouts, {counts.turns} turns\n")
+        where = f"{plural(found.rollouts, 'rollout')}, {plural(counts.turns, 'turn')}"
+        sys.stdout.write(f"{'sampled tokens':24} {counts.sampled:,} in {where}\n")
         if counts.constrained:
-            sys.stdout.write(f"{'constrained':24} {counts.constrained} sampled tokens were drawn under a mask\n")
+            drawn = f"{plural(counts.constrained, 'sampled token')} {'was' if counts.constrained == 1 else 'were'}"
+            sys.stdout.write(f"{'constrained':24} {drawn} drawn under a mask\n")
         for cause, tokens in found.left_out.items():
-            sys.stdout.write(f"{'not handed on':24} {tokens} sampled tokens: {_CAUSES.get(cause, cause)}\n")
+            sys.stdout.write(f"{'not handed on':24} {plural(tokens, 'sampled token')}: {_CAUSES.get(cause, cause)}\n")
         if not counts.sampled:
             sys.stdout.write("the log has no token of a rollout that is trained on: nothing was compared\n")
         for fault in found.faults:

@@ -25,7 +25,7 @@ class ToolServerCommand:
         parser.description = "Serve the installed tools that act outside the sandbox."
         parser.epilog = _EPILOG
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        commands = parser.add_subparsers(dest="action", required=True, metavar="serve")
+        commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         serve = commands.add_parser("serve", help="listen until interrupted", epilog=_EPILOG)
         serve.formatter_class = argparse.RawDescriptionHelpFormatter
         serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
