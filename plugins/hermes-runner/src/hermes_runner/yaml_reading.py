@@ -38,12 +38,13 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose a node; refuse an alias inside the node that it stands for."""
-        if self.check_event(yaml.AliasEvent) and (event := self.peek_event()).anchor in self._open:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs have no types for it
+        if isinstance(event, yaml.AliasEvent) and event.anchor in self._open:
             found = f"expected an alias of a value that has ended, got *{event.anchor} inside &{event.anchor}"
             raise self._refusal(event, found, "write the value out, or remove the alias")
         if len(self._open) > _DEEPEST:
             found = f"expected at most {_DEEPEST} levels of nesting, got more"
-            raise self._refusal(self.peek_event(), found, "remove brackets or indentation")
+            raise self._refusal(event, found, "remove brackets or indentation")
         return super().compose_node(parent, index)
 
     def compose_sequence_node(self, anchor: Any) -> yaml.SequenceNode:
