@@ -182,7 +182,7 @@ def _bad_replies(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "empty", f"{plural(empty, 'rollout')} ended with a reply without text or calls"
 
 
-def _constrained(tokens: int) -> str:
+def _constrained_row(tokens: int) -> str:
     if tokens == 1:
         return "1 sampled token was drawn under a mask; its sample is marked"
     return f"{tokens:,} sampled tokens were drawn under a mask; their samples are marked"
@@ -199,7 +199,7 @@ def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
     if report["foreign_control_tokens"]:
         yield "injected", f"{plural(report['foreign_control_tokens'], 'control token')} came from untrusted text"
     if constrained := report.get("constrained_tokens"):  # not in summaries of older versions
-        yield "constrained", _constrained(constrained)
+        yield "constrained", _constrained_row(constrained)
     if report["not_trained"]:
         yield "not trained", f"sampled tokens of unused rollouts: {_names(report['not_trained'])}"
     for rollout in report["not_exact"][:_MAX_PROBLEMS]:
