@@ -13,8 +13,6 @@ class Command(Protocol):
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments. Import here nothing that only `run` needs."""
-        ...
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run the command and return its exit status; build a registry from `arguments.plugin_settings`."""
-        ...

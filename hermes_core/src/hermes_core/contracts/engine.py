@@ -45,7 +45,6 @@ class RolloutEngine(Protocol):
     @property
     def capacity(self) -> int | None:
         """How many rollouts it runs at a time, None for no bound; read once, after `open`."""
-        ...
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -57,18 +56,15 @@ class RolloutEngine(Protocol):
         `unconfirmed` counts the cancelled rollouts that may not have closed their sandboxes.
         The summary's table counts `workers` (a list of mappings with `node`) and `lost_workers`.
         """
-        ...
 
     async def open(self, run: EngineRun) -> None:
         """Prepare to run rollouts; raise a `HermesError` that says what to do if the run cannot begin."""
-        ...
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Return, by task id, why a task cannot run on this engine, such as a sandbox that cannot be made.
 
         Called once, before the first rollout. The tasks it names are skipped; the others run.
         """
-        ...
 
     async def run_rollout(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Run one attempt and return its outcome unchanged.
@@ -76,8 +72,6 @@ class RolloutEngine(Protocol):
         If the worker and its attempt are lost, raise `EngineLostError`; the run's policy decides whether to retry. A
         fatal error stops the run. When cancelled, end the rollout where it runs before returning.
         """
-        ...
 
     async def aclose(self) -> None:
         """Release everything; called once, also after a failed `open`. An error raised here becomes a warning."""
-        ...

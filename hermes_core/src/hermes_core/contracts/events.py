@@ -76,15 +76,12 @@ class Sink(Protocol):
 
     def open(self, folder: str) -> None:
         """Begin; `folder` is the run's output folder, which exists. A resumed run's folder has earlier rollouts."""
-        ...
 
     def write(self, outcome: Mapping[str, Any]) -> None:
         """Write one outcome: this sink's own copy of its line in `rollouts.jsonl`."""
-        ...
 
     def close(self) -> None:
         """End; called once, also after an interrupted run. An error raised here becomes a warning."""
-        ...
 
 
 @runtime_checkable
@@ -96,4 +93,3 @@ class SummarySink(Sink, Protocol):
 
         An `OutputError` ends the run, with the sink's name, when all sinks are closed. Any other error is a warning.
         """
-        ...

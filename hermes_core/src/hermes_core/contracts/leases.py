@@ -62,7 +62,6 @@ class LeaseStore(Protocol):
     @property
     def count(self) -> int:
         """How many leases this object has taken and not given up."""
-        ...
 
     async def take(self, terms: LeaseTerms) -> None:
         """Write a lease. Other processes can read it when this returns; when it raises or is cancelled, there is none.
@@ -70,19 +69,15 @@ class LeaseStore(Protocol):
         Raises:
             BackendError: It cannot be written; then no sandbox may be made.
         """
-        ...
 
     async def amend(self, sandbox_id: str, handle: Mapping[str, Any]) -> None:
         """Replace the handle in a sandbox's lease; do nothing if this object holds no such lease."""
-        ...
 
     async def give_up(self, sandbox_id: str) -> None:
         """Remove the lease of a sandbox that is gone; a missing lease is not an error."""
-        ...
 
     async def collect(self, registry: Registry) -> Collected:
         """Remove the sandboxes of dead processes, with the backends of `registry`; never those of a living one."""
-        ...
 
 
 @runtime_checkable
@@ -96,11 +91,9 @@ class LeasingBackend(TerminalBackend, Protocol):
     @property
     def leases(self) -> LeaseStore | None:
         """Where it writes its leases; None until `lease_with` is called, which a run does before the first sandbox."""
-        ...
 
     def lease_with(self, store: LeaseStore) -> None:
         """Write leases to `leases` from now on; called before the first sandbox is opened."""
-        ...
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Remove the sandbox that a handle names, also another process's; if it is gone already, that is success.
@@ -108,8 +101,6 @@ class LeasingBackend(TerminalBackend, Protocol):
         Raises:
             BackendError: It is still there, or cannot be reached.
         """
-        ...
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Return ids of sandboxes of dead owners, found by their marks, leased or not; with `remove`, remove them."""
-        ...

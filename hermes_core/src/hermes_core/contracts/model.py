@@ -122,19 +122,15 @@ class ModelClient(Protocol):
     @property
     def provenance(self) -> Mapping[str, Any]:
         """What is recorded with the rollout: protocol, address without credentials, model name."""
-        ...
 
     async def check(self) -> None:
         """Raise a `ModelError` unless the server answers and accepts the credentials; called once before a run."""
-        ...
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError` after its own bounded retries."""
-        ...
 
     async def aclose(self) -> None:
         """Close connections."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,4 +154,3 @@ class ModelProvider(Protocol):
 
     def client(self, settings: ModelSettings) -> ModelClient:
         """Make a client; opens no connection."""
-        ...

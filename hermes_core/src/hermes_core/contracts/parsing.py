@@ -98,15 +98,12 @@ class ParserStream(Protocol):
 
     def feed(self, delta: str) -> Sequence[ParseEvent]:
         """Take more text and return what is certain now: text that begins no call, ended reasoning, ended calls."""
-        ...
 
     def finish(self) -> Sequence[ParseEvent]:
         """Say that the text has ended and return the last events."""
-        ...
 
     def result(self) -> ParseResult:
         """Return the whole result; only after `finish`."""
-        ...
 
 
 @runtime_checkable
@@ -115,15 +112,12 @@ class ToolCallParser(Protocol):
 
     def parse(self, text: str, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParseResult:
         """Parse a complete text."""
-        ...
 
     def stream(self, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParserStream:
         """Begin to parse text that arrives in pieces."""
-        ...
 
     def render(self, message: ParseResult | Mapping[str, Any]) -> str:
         """Write an assistant message back as the model would; raises ValueError for what cannot be written."""
-        ...
 
 
 @runtime_checkable
@@ -135,7 +129,6 @@ class DeclaringParser(ToolCallParser, Protocol):
 
         Raises ValueError where the format cannot say it. What a model writes as the text shows, `parse` reads.
         """
-        ...
 
 
 @runtime_checkable
@@ -149,7 +142,6 @@ class StoppingParser(ToolCallParser, Protocol):
         Empty where the format does not say. Stop at a token and not at its text, which an argument may hold: look up
         its id, and leave out a token that the tokenizer does not have.
         """
-        ...
 
 
 class BufferedParser:

@@ -135,45 +135,36 @@ class Processes(Protocol):
 
         Without `pty` its stdout and stderr are one pipe and its stdin another.
         """
-        ...
 
     async def list(self) -> list[ProcessInfo]:
         """Return the running processes and those that ended in the last 30 minutes, oldest first.
 
         At most 64 ended ones are kept; a sandbox may refuse to run more than 64 with `ProcessLimitError`.
         """
-        ...
 
     async def poll(self, process_id: str) -> ProcessInfo:
         """Describe one process."""
-        ...
 
     async def read(self, process_id: str, *, offset: int = 0, limit: int = 65536) -> ProcessOutput:
         """Return output from byte `offset` on, at most `limit` bytes; a negative offset counts from the end."""
-        ...
 
     async def wait(self, process_id: str, *, timeout: float | None = None) -> ProcessInfo:
         """Wait until it has ended, or `timeout` seconds; the answer says which."""
-        ...
 
     async def write(self, process_id: str, data: bytes) -> int:
         """Write to its stdin or terminal and return the bytes taken; raises `BrokenPipeError` if it is closed."""
-        ...
 
     async def close_stdin(self, process_id: str) -> None:
         """Close its input; a terminal gets the end-of-file character."""
-        ...
 
     async def resize(self, process_id: str, *, rows: int, cols: int) -> None:
         """Change the size of its terminal."""
-        ...
 
     async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
         """End it and everything it started: SIGTERM, after `grace` seconds SIGKILL; returns its final state.
 
         `running` in the answer is True when something could not be killed.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,17 +194,14 @@ class Sandbox(Protocol):
     @property
     def id(self) -> str:
         """Unique name of the sandbox."""
-        ...
 
     @property
     def workspace(self) -> str:
         """Absolute path, inside the sandbox, of the directory the rollout works in."""
-        ...
 
     @property
     def provenance(self) -> Mapping[str, Any]:
         """What is recorded with the rollout, read at its end: at least backend, isolation and network."""
-        ...
 
     async def exec(
         self,
@@ -232,39 +220,31 @@ class Sandbox(Protocol):
         writes keep their exact order. A call with the `execution_id` of an earlier one in this sandbox (the last 64 are
         known) runs nothing and returns its result.
         """
-        ...
 
     @property
     def processes(self) -> Processes:
         """The background processes of the sandbox."""
-        ...
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the bytes of a file, or a range of them."""
-        ...
 
     async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
         """Replace a file's content, creating parent directories; text is encoded as UTF-8."""
-        ...
 
     async def stat(self, path: str) -> FileStat:
         """Describe what a path points to."""
-        ...
 
     async def list_dir(self, path: str = ".") -> list[FileStat]:
         """Describe the entries of a directory, sorted by name; `path` of each is its name."""
-        ...
 
     async def remove(self, path: str) -> None:
         """Delete a file, a symlink or a whole directory."""
-        ...
 
     async def upload(self, source: Path, path: str) -> Transfer:
         """Copy a file or a whole directory of this machine into the sandbox, in constant memory.
 
         A directory is merged into an existing one. Symlinks stay symlinks; modes and holes in files are kept.
         """
-        ...
 
     async def download(self, path: str, target: Path, *, max_bytes: int | None = None) -> Transfer:
         """Copy a file or a whole directory out of the sandbox, in constant memory; see `upload`.
@@ -272,21 +252,17 @@ class Sandbox(Protocol):
         What the sandbox sends cannot leave `target`. A file at `target` is replaced when all of it has arrived. More
         than `max_bytes`, of which every entry takes 4,096 besides its content, is an `OSError` with EFBIG.
         """
-        ...
 
     async def archive(
         self, paths: Sequence[str], target: Path, *, max_bytes: int | None = None, max_entries: int | None = None
     ) -> Transfer:
         """Write files and directories of the sandbox to a .tar.gz of this machine, with an exact list of omissions."""
-        ...
 
     async def renew(self) -> None:
         """Kill every process of the sandbox and start a new agent; files stay, session state does not."""
-        ...
 
     async def aclose(self) -> None:
         """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
-        ...
 
     async def __aenter__(self) -> Self: ...
 
@@ -304,7 +280,6 @@ class Freezable(Protocol):
 
         Other directories stay writable. Raises `SandboxRefusedError` if that is not possible.
         """
-        ...
 
 
 @runtime_checkable
@@ -314,14 +289,12 @@ class Recoverable(Protocol):
     @property
     def recoveries(self) -> int:
         """How often it was started again."""
-        ...
 
     async def recover(self, recoveries: int) -> str | None:
         """Start it again after a call was lost; return what to tell the model, also if another caller restarted it.
 
         `recoveries` is the count before the lost call. Returns None if it cannot be restarted, or is not lost.
         """
-        ...
 
 
 @runtime_checkable
@@ -335,7 +308,6 @@ class ChangesTaker(Protocol):
         their settings are taken over unless named itself, and nothing in the absolute paths `kept`. What
         `source` reports may be forged.
         """
-        ...
 
 
 @runtime_checkable
@@ -344,15 +316,12 @@ class TerminalBackend(Protocol):
 
     async def check(self, spec: SandboxSpec) -> None:
         """Try to make such a sandbox, once a run; raise `SandboxRefusedError` or `BackendError` if that fails."""
-        ...
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """Create a sandbox; when cancelled, nothing is left behind."""
-        ...
 
     async def aclose(self) -> None:
         """Close every sandbox that is still open."""
-        ...
 
 
 @runtime_checkable
@@ -361,7 +330,6 @@ class RootBackend(TerminalBackend, Protocol):
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
         """Tell whether they do so in such a sandbox: then they can replace the programs that a verifier runs there."""
-        ...
 
 
 @runtime_checkable
@@ -370,7 +338,6 @@ class BoundedBackend(TerminalBackend, Protocol):
 
     def capacity(self, spec: SandboxSpec) -> int | None:
         """Return how many sandboxes like this one fit, None for no known bound; called after `check`."""
-        ...
 
 
 @runtime_checkable
@@ -382,7 +349,6 @@ class QueueingBackend(TerminalBackend, Protocol):
 
         The caller then takes none of the runtime's start slots, so that waiting here blocks no other start.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,4 +122,3 @@ class TaskSource(Protocol):
 
     def read(self, path: Path) -> LoadedTasks:
         """Read all tasks; raises OSError when the path itself cannot be read."""
-        ...

@@ -159,23 +159,18 @@ class ModelSession(Protocol):
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError`."""
-        ...
 
     def record_message(self, message: Message) -> None:
         """Take the message that the last reply became in the conversation; a different one later is an edit."""
-        ...
 
     def samples(self) -> Sequence[TrainingSample]:
         """Return the training samples, with everything that was sampled so far, whatever happened."""
-        ...
 
     def exactness(self) -> Exactness:
         """Return the report on these samples."""
-        ...
 
     def managed_state(self) -> Mapping[str, Any]:
         """Return hermes-agent's form: `{"nodes": [{tokens, masked_tokens, logprobs, …}, …]}`, one node a sample."""
-        ...
 
 
 @runtime_checkable
@@ -184,4 +179,3 @@ class RecordingModel(Protocol):
 
     def session(self, rollout_id: str) -> ModelSession:
         """Start recording a rollout."""
-        ...

@@ -36,7 +36,6 @@ class Tool(Protocol):
 
     def call(self, arguments: dict[str, Any], context: Any) -> ToolResult | Awaitable[ToolResult]:
         """Run the tool."""
-        ...
 
 
 class ToolContext(Protocol):
@@ -58,12 +57,10 @@ class ToolContext(Protocol):
     @property
     def state(self) -> MutableMapping[str, Any]:
         """State that tools and verifiers keep for this rollout, each under its own key."""
-        ...
 
     @property
     def sandbox(self) -> Sandbox:
         """The rollout's sandbox; raises a `BackendError` if neither a tool nor the verifier declares one."""
-        ...
 
     @property
     def processes(self) -> Any:
@@ -71,95 +68,72 @@ class ToolContext(Protocol):
 
         A synchronous plugin calls the tool `process` instead.
         """
-        ...
 
     def service(self, name: str) -> Any:
         """Return the rollout's view of a `RuntimeService`; only on the runtime's event loop, like `processes`."""
-        ...
 
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
         """Run a command in the rollout's session: `exit_code`, `output`, and `error` when there is one."""
-        ...
 
     async def read_file(self, path: str) -> dict[str, Any]:
         """Call the tool `read_file`."""
-        ...
 
     async def write_file(self, path: str, content: str) -> dict[str, Any]:
         """Call the tool `write_file`."""
-        ...
 
     async def search(self, query: str, path: str = ".") -> dict[str, Any]:
         """Call the tool `search_files` on file contents."""
-        ...
 
     async def web_search(self, query: str) -> dict[str, Any]:
         """Call the tool `web_search`."""
-        ...
 
     async def web_extract(self, urls: list[str]) -> dict[str, Any]:
         """Call the tool `web_extract`."""
-        ...
 
     async def browser_navigate(self, url: str) -> dict[str, Any]:
         """Call the tool `browser_navigate`."""
-        ...
 
     async def browser_snapshot(self) -> dict[str, Any]:
         """Call the tool `browser_snapshot`."""
-        ...
 
     async def call_tool(self, tool_name: str, arguments: dict[str, Any]) -> str:
         """Call any installed tool, also one the model was not offered; returns what the model would read."""
-        ...
 
     async def upload_file(self, local_path: str, remote_path: str) -> dict[str, Any]:
         """Copy a file into the sandbox: `exit_code` 0 or -1, `output`."""
-        ...
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> list[dict[str, Any]]:
         """Copy a directory tree into the sandbox; one answer per file."""
-        ...
 
     async def download_file(self, remote_path: str, local_path: str) -> dict[str, Any]:
         """Copy a file out of the sandbox: `success` with `bytes`, or `error`."""
-        ...
 
     async def download_dir(self, remote_dir: str, local_dir: str) -> list[dict[str, Any]]:
         """Copy a directory tree out of the sandbox; one answer per file."""
-        ...
 
     async def read_bytes(self, path: str) -> bytes:
         """Return a file's bytes."""
-        ...
 
     async def read_text(self, path: str) -> str:
         """Return a file's text, UTF-8 with replacement."""
-        ...
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace a file's content."""
-        ...
 
     async def exists(self, path: str) -> bool:
         """Tell whether a path exists."""
-        ...
 
     async def stat(self, path: str) -> FileStat:
         """Describe a path."""
-        ...
 
     async def list_dir(self, path: str = ".") -> list[FileStat]:
         """Describe the entries of a directory."""
-        ...
 
     async def verify(self, name: str, options: Mapping[str, Any] | None = None) -> Score:
         """Score with another verifier by name, for composition."""
-        ...
 
     async def cleanup(self) -> None:
         """Release everything of this rollout; the engine calls this if no other code has."""
-        ...
 
 
 class RuntimeService(Protocol):
@@ -167,12 +141,9 @@ class RuntimeService(Protocol):
 
     def for_rollout(self, context: ToolContext) -> Any:
         """Return one rollout's view, which gives no access to other rollouts."""
-        ...
 
     async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
         """Release what belongs to a rollout, or to one of its sandboxes, which is about to be closed."""
-        ...
 
     async def aclose(self) -> None:
         """Release everything."""
-        ...

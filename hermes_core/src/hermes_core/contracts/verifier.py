@@ -38,4 +38,3 @@ class Verifier(Protocol):
 
     def score(self, result: AgentResult, context: Any) -> Score | Awaitable[Score]:
         """Judge the rollout; must not change `result`."""
-        ...
