@@ -136,7 +136,9 @@ class Runs:
         return await made.execute()
 
     def lines(self, out: str = "out", name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / out / name).read_bytes().splitlines()]
+        """Return what a run has recorded; nothing, if it has removed its folder for that."""
+        path = self.folder / out / name
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
     def each_once(self, count: int, out: str = "out") -> None:
         """Check that every rollout has exactly one outcome."""
