@@ -13,7 +13,7 @@ import pytest
 from slot_agents import agent, open_slot, out
 
 from hermes_sandbox.agent import operations
-from hermes_sandbox.agent.importer import Importer
+from hermes_sandbox.agent.boot.importer import Importer
 from hermes_sandbox.agent.operations import Operations
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, encode
 from hermes_sandbox.backends import PYTHON_FLAGS
@@ -39,7 +39,7 @@ IMPORT_EACH_ALONE = """
 import json, sys
 texts = json.load(sys.stdin)
 own = {"__name__": "importer"}
-exec(texts["hermes_sandbox.agent.importer"], own)
+exec(texts["hermes_sandbox.agent.boot.importer"], own)
 for name in texts:
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "Importer"]
     for other in texts:

@@ -22,7 +22,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _OOM_SCORE = 500
 """The oom_score_adj of commands: when memory runs out, the kernel kills them before the agent."""
 _RAISED = str(_OOM_SCORE).encode()
-_DEFAULT_SIGNALS = (
+DEFAULT_SIGNALS = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
     signal.SIGINT,
@@ -130,7 +130,7 @@ def _spawn(plan: Plan) -> int:
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in plan.wiring],
             setsid=True,
             setsigmask=(),
-            setsigdef=_DEFAULT_SIGNALS,
+            setsigdef=DEFAULT_SIGNALS,
         )
     finally:
         os.umask(before)
@@ -179,7 +179,7 @@ def _become(plan: Plan, teller: int) -> NoReturn:
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in _DEFAULT_SIGNALS:
+        for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if plan.identity is not None and os.getppid() == 1:

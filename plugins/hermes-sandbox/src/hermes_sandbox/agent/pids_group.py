@@ -72,13 +72,13 @@ def words(path: Path) -> list[str]:
 def with_subgroups(directory: Path) -> Iterator[Path]:
     """Yield a group and those below it, also groups that a root user has made there."""
     try:
-        entries = list(directory.iterdir())
+        with os.scandir(directory) as entries:
+            below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return
     yield directory
-    for entry in entries:
-        if entry.is_dir():
-            yield from with_subgroups(entry)
+    for name in below:
+        yield from with_subgroups(directory / name)
 
 
 def write_existing(path: Path, value: str) -> None:

@@ -11,7 +11,7 @@ from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, NamedTuple, signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -53,7 +53,7 @@ _FIELDS = (1, 3, 11, 12, 13, 14, 17, 19)
 def become_reaper() -> None:
     """Adopt orphaned descendants, and hide this process's memory from the commands."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    prctl(_PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_DUMPABLE, 0)
 
 
 def agent_name(marker: str) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _READ_SIZE = 1 << 18
 _LAST_SECONDS = 5.0
-_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ignored signals: the first process of a PID namespace gets only signals that it handles from inside."""
 
 
@@ -378,7 +378,7 @@ def main() -> None:
     """Serve until the client is gone; then kill everything."""
     with suppress(OSError):
         os.setsid()
-    for number in _DEAF_TO:
+    for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     os.umask(USUAL_UMASK)
     os.closerange(3, 1024)

@@ -8,12 +8,12 @@ import stat
 import sys
 
 from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
+from hermes_sandbox.agent.boot.loader import LOADER
 from hermes_sandbox.agent.commands.live import LiveSession
 from hermes_sandbox.agent.commands.robust import RobustSession
 from hermes_sandbox.agent.file_access.archive_format import new_digest
 from hermes_sandbox.agent.file_access.directories import make_directories
 from hermes_sandbox.agent.launch import Identity
-from hermes_sandbox.agent.loader import LOADER
 from hermes_sandbox.agent.process_bound import bind
 from hermes_sandbox.agent.processes import read_file
 from hermes_sandbox.agent.slot import Slot

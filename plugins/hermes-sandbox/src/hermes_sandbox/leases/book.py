@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import functools
 import json
 import os
 import secrets
@@ -81,6 +82,14 @@ def _is_hidden(pid: int) -> bool:
     return False
 
 
+@functools.lru_cache(maxsize=1)
+def _start_of(pid: int) -> int:
+    """Return when this process has started, in clock ticks since boot; a fork of it has another id."""
+    process = read_process(pid)
+    assert process is not None
+    return process.start
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """One sandbox and the process that owns it.
@@ -120,8 +129,7 @@ class Lease:
         options: BaseModel | None = None,
     ) -> Self:
         """Return a lease whose owner is the calling process."""
-        process = read_process(os.getpid())
-        assert process is not None
+        pid = os.getpid()
         kept, withheld = public_options(options)
         now, here = time.time(), MachineIdentity.now()
         return cls(
@@ -130,8 +138,8 @@ class Lease:
             rollout_id=rollout_id,
             created=now,
             deadline=deadline,
-            owner_pid=process.pid,
-            owner_start=process.start,
+            owner_pid=pid,
+            owner_start=_start_of(pid),
             **dataclasses.asdict(here),
             handle=handle,
             options=kept,

@@ -34,17 +34,25 @@ class MachineIdentity:
     @classmethod
     def now(cls) -> Self:
         """Return where the calling process runs; raises OSError if /proc does not tell."""
+        boot_id, pid_namespace = _read_boot(os.getpid())
         return cls(
             node=os.uname().nodename,
             machine_id=machine_id(Path("/")),
-            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
-            pid_namespace=str(Path("/proc/self/ns/pid").readlink()),
+            boot_id=boot_id,
+            pid_namespace=pid_namespace,
         )
 
     def is_on(self, node: str, machine: str) -> bool:
         """Tell whether this is provably the machine of that name and id; an empty id proves nothing."""
         known = set(self.machine_id.split(".")) & set(machine.split(".")) - {""}
         return self.node == node and bool(known)
+
+
+@functools.lru_cache(maxsize=1)
+def _read_boot(_pid: int) -> tuple[str, str]:
+    """Return the boot's id and the PID namespace of this process: neither changes while it lives."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return boot_id, str(Path("/proc/self/ns/pid").readlink())
 
 
 @functools.cache  # hardware: it does not change while a process lives

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -25,12 +26,13 @@ from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 from hermes_sandbox.local.declaration import LOCAL
-from hermes_sandbox.local.files import delete_tree, find_abandoned, make_directories, write_lease_copy
+from hermes_sandbox.local.files import delete_tree, find_abandoned, make_directories
 from hermes_sandbox.local.hosts import LocalBubblewrapHost, LocalPlainHost
 from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits, plan_limits
 from hermes_sandbox.local.options import LocalOptions
 from hermes_sandbox.local.slots import LocalSlot, SharedAgent
+from hermes_sandbox.local.zygote import Zygote
 from hermes_sandbox.protocol.fd_limits import system_error
 
 
@@ -52,6 +54,7 @@ class LocalBackend(AgentBackend):
         self.pids = self.options.pids
         self._groups = ControlGroups(self.options.cgroup)
         self._bubblewrap = ""
+        self._zygote = Zygote(self.options.python or sys.executable, self.options.path, self.options.setup_timeout)
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what only bubblewrap could enforce."""
@@ -109,8 +112,8 @@ class LocalBackend(AgentBackend):
     def _group_paths(self, spec: SandboxSpec, sandbox_id: str) -> list[Path]:
         return self._groups.paths(sandbox_id, self._plan(spec, sandbox_id).controllers)
 
-    def _group(self, spec: SandboxSpec, sandbox_id: str) -> Group | None:
-        paths = self._group_paths(spec, sandbox_id)
+    def _group(self, limits: Limits, sandbox_id: str) -> Group | None:
+        paths = self._groups.paths(sandbox_id, limits.controllers)
         return Group(paths) if paths else None
 
     def _inside_uid(self, spec: SandboxSpec) -> int:
@@ -124,23 +127,27 @@ class LocalBackend(AgentBackend):
 
     async def _alone(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         limits = self._plan(spec, sandbox_id)
-        group = self._group(spec, sandbox_id)
+        group = self._group(limits, sandbox_id)
         uid = self._inside_uid(spec)
-        root = await self._make_root(self.lease_for(spec, sandbox_id), uid, limits, group)
-        if spec.isolation == "bwrap":
+        inside = spec.isolation == "bwrap"
+        root = await self._make_root(self.lease_for(spec, sandbox_id), uid, limits, group, with_accounts=inside)
+        if inside:
             network = spec.network == "full"
             self._bubblewrap = self._bubblewrap or await asyncio.to_thread(bubblewrap.version)
-            host = LocalBubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
+            host = LocalBubblewrapHost(
+                root, sandbox_id, self.options, limits, group, zygote=self._zygote, network=network, uid=uid
+            )
             host.provenance = {**host.provenance, "runtime": self._bubblewrap}
             return host
-        return LocalPlainHost(root, sandbox_id, self.options, limits, group)
+        return LocalPlainHost(root, sandbox_id, self.options, limits, group, zygote=self._zygote)
 
-    async def _make_root(self, lease: Lease, uid: int, limits: Limits, group: Group | None) -> Path:
+    async def _make_root(
+        self, lease: Lease, uid: int, limits: Limits, group: Group | None, *, with_accounts: bool = False
+    ) -> Path:
         root = self._root(lease.sandbox_id)
         gid = uid if os.geteuid() == 0 and uid else os.getegid()
         try:
-            await asyncio.to_thread(make_directories, root, uid, gid, limits.disk)
-            await asyncio.to_thread(write_lease_copy, root, lease)
+            await asyncio.to_thread(make_directories, root, uid, gid, limits, lease, with_accounts=with_accounts)
             if group is not None:
                 group.create(limits.settings)
         except OSError as error:
@@ -163,7 +170,7 @@ class LocalBackend(AgentBackend):
             root=self._root(sandbox_id),
             sandbox_id=sandbox_id,
             make=lambda: self._make_root(self.lease_for(spec, sandbox_id), os.geteuid(), limits, None),
-            group=self._group(spec, sandbox_id),
+            group=self._group(self._plan(spec, sandbox_id), sandbox_id),
         )
         slot.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
         return slot
@@ -171,7 +178,7 @@ class LocalBackend(AgentBackend):
     async def _shared_agent(self, spec: SandboxSpec) -> SharedAgent:
         # The agent has a lease of its own: it exists before the slots, and after them.
         agent_id = uuid.uuid4().hex[:16]
-        group = self._group(spec, agent_id)
+        group = self._group(self._plan(spec, agent_id), agent_id)
         paths = [str(path) for path in self._group_paths(spec, agent_id)]
         handle = {"sandbox_id": agent_id, "root": str(self._root(agent_id)), "groups": paths}
         terms, leases = dataclasses.replace(self.lease_terms(spec, agent_id), handle=handle), self.lease_store
@@ -182,7 +189,7 @@ class LocalBackend(AgentBackend):
         except BaseException:
             await run_uncancelled(self._abandon(leases, handle))
             raise
-        agent = SharedAgent(root, agent_id, self.options, Limits(), group)
+        agent = SharedAgent(root, agent_id, self.options, Limits(), group, zygote=self._zygote)
         agent.mark = agent_id
         agent.release = partial(leases.give_up, agent_id)
         return agent
@@ -211,6 +218,13 @@ class LocalBackend(AgentBackend):
             await group.remove()
         await kill_processes(handle["sandbox_id"], root, shared=handle.get("shared", False))
         await delete_tree(root)
+
+    async def aclose(self) -> None:
+        """Close every open sandbox, and last the Python that forked their agents."""
+        try:
+            await super().aclose()
+        finally:
+            await self._zygote.aclose()
 
 
 def _group_of(handle: Mapping[str, Any]) -> Group | None:

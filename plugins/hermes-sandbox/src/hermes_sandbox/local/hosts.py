@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_sandbox.agent.boot.zygote import FIRST_FURTHER
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.backend.hosts.host import SandboxHost
@@ -24,6 +25,7 @@ from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits
 from hermes_sandbox.local.options import LocalOptions
 from hermes_sandbox.local.spawn import start_confined
+from hermes_sandbox.local.zygote import Zygote
 from hermes_sandbox.protocol.agent_process import AgentProcess, kill_and_wait, read_all
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 from hermes_sandbox.protocol.client import AgentStream
@@ -38,7 +40,16 @@ _UNKILLABLE: Final = 20.0
 class LocalHost(SandboxHost):
     """Base of both levels: a directory, and one agent process at a time."""
 
-    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        sandbox_id: str,
+        options: LocalOptions,
+        limits: Limits,
+        group: Group | None,
+        *,
+        zygote: Zygote,
+    ) -> None:
         self.bash = options.bash
         self.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
         self._root = root
@@ -46,6 +57,7 @@ class LocalHost(SandboxHost):
         self._options = options
         self._limits = limits
         self._group = group
+        self._zygote = zygote
         self._agent: AgentProcess | None = None
 
     def slot_fields(self) -> Mapping[str, Any]:
@@ -55,7 +67,8 @@ class LocalHost(SandboxHost):
     async def _start(
         self, argv: Sequence[str], path: str, *, uid: int | None = None, pass_fds: Sequence[int] = ()
     ) -> AgentProcess:
-        environment = {"PATH": path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
+        """Start a program that is not forked by the zygote."""
+        environment = self._environment(path)
         if self._group is None and self._limits.address_space is None:
             return await AgentProcess.start(argv, environment=environment, uid=uid, pass_fds=pass_fds)
         return await start_confined(
@@ -68,6 +81,9 @@ class LocalHost(SandboxHost):
             pass_fds=pass_fds,
         )
 
+    def _environment(self, path: str) -> Mapping[str, str]:
+        return {"PATH": path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
+
     async def destroy(self) -> None:
         """Remove the group and the directory."""
         if self._group is not None:
@@ -78,14 +94,24 @@ class LocalHost(SandboxHost):
 class LocalPlainHost(LocalHost):
     """Commands run as the caller's user, with directories of their own."""
 
-    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
-        super().__init__(root, sandbox_id, options, limits, group)
+    def __init__(
+        self,
+        root: Path,
+        sandbox_id: str,
+        options: LocalOptions,
+        limits: Limits,
+        group: Group | None,
+        *,
+        zygote: Zygote,
+    ) -> None:
+        super().__init__(root, sandbox_id, options, limits, group, zygote=zygote)
         self.workspace = str(root / "workspace")
         self.environment = {"PATH": options.path, "HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
+        self._has_served = False
         self._lost_track = False
 
     async def start_agent(self) -> AgentStream:
-        """Start a Python as the caller's user; a command may have destroyed the directories since the last one."""
+        """Start an agent as the caller's user; a command may have destroyed the directories since the last one."""
         if self._lost_track:
             raise SandboxLostError(
                 "the agent was killed; not everything it started can be found",
@@ -93,9 +119,12 @@ class LocalPlainHost(LocalHost):
             )
         # A new one for every agent: files that a command put into the old one cannot pass for saved state.
         self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
-        await asyncio.to_thread(restore_directories, self._root)
-        python = self._options.python or sys.executable
-        self._agent = await self._start([python, *PYTHON_FLAGS], self._options.path)
+        if self._has_served:
+            await asyncio.to_thread(restore_directories, self._root)
+        self._has_served = True
+        self._agent = await self._zygote.fork(self._id, self._group, self._limits.address_space)
+        if self._agent is None:
+            self._agent = await self._start([self._zygote.python, *PYTHON_FLAGS], self._options.path)
         return self._agent.stream
 
     async def stop_all(self) -> None:
@@ -136,10 +165,11 @@ class LocalBubblewrapHost(LocalHost):
         limits: Limits,
         group: Group | None,
         *,
+        zygote: Zygote,
         network: bool,
         uid: int,
     ) -> None:
-        super().__init__(root, sandbox_id, options, limits, group)
+        super().__init__(root, sandbox_id, options, limits, group, zygote=zygote)
         self.workspace = bubblewrap.WORKSPACE
         self.state_dir = bubblewrap.STATE + "/state"
         self.environment = {"PATH": options.path, "HOME": bubblewrap.HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
@@ -155,22 +185,22 @@ class LocalBubblewrapHost(LocalHost):
 
     async def start_agent(self) -> AgentStream:
         """Start a Python inside new namespaces."""
-        python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         try:
             info, writer = os.pipe()
         except OSError as error:
             raise system_error("bubblewrap cannot be started", error) from error
         try:
-            argv = bubblewrap.command_line(
-                [python, *PYTHON_FLAGS],
-                self._root,
-                network=self._network,
-                info_fd=writer,
-                frozen=self._frozen,
-                scratch_limit=self._limits.scratch,
-                read_only_root=self._limits.disk is not None,
+            self._agent = await self._zygote.run(
+                self._command_line(FIRST_FURTHER),
+                self._group,
+                self._limits.address_space,
+                environment=self._environment(ENVIRONMENT["PATH"]),
+                uid=self._uid,
+                further=(writer,),
             )
-            self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))
+            if self._agent is None:
+                argv = self._command_line(writer)
+                self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))
         except BackendError:
             os.close(info)
             raise
@@ -184,6 +214,18 @@ class LocalBubblewrapHost(LocalHost):
         said = await read_all(info, self._options.setup_timeout)
         self._init = _hold(json.loads(said)["child-pid"], self._agent.pid) if said else None
         return self._agent.stream
+
+    def _command_line(self, info_fd: int) -> Sequence[str]:
+        python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+        return bubblewrap.command_line(
+            [python, *PYTHON_FLAGS],
+            self._root,
+            network=self._network,
+            info_fd=info_fd,
+            frozen=self._frozen,
+            scratch_limit=self._limits.scratch,
+            read_only_root=self._limits.disk is not None,
+        )
 
     async def stop_all(self) -> None:
         """End the first process of the namespace; no other outlives it.

@@ -1,4 +1,4 @@
-"""Starts an agent as a child process of this one, and ends it."""
+"""An agent that is a child process of this one: its streams, its start and its end."""
 
 from __future__ import annotations
 
@@ -8,30 +8,131 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Protocol, Self
 
-from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.protocol.client import AgentStream, ByteReader, ByteWriter
 from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.push_reader import open_callback_reader
 
 _SAID: Final = 1 << 14
 """Bytes to read of a program's standard error."""
+_UNKNOWN: Final = 255
+_GLANCE: Final = 0.005
+"""Seconds between looks whether a child has ended."""
+
+
+class Child(Protocol):
+    """The methods needed of a child process; `subprocess.Popen` has them."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its exit code; raises `subprocess.TimeoutExpired`."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        ...
+
+
+class ForkedChild:
+    """A child process that another process has forked for this one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit code, below 0 for a signal, None while it runs; 255 if something else has waited for it."""
+        return self._reap(os.WNOHANG)
+
+    def _reap(self, flags: int) -> int | None:
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self.pid, flags)
+            except ChildProcessError:
+                self._code = _UNKNOWN
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs after that many seconds.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while (code := self._reap(0 if end is None else os.WNOHANG)) is None:
+            if end is not None and time.monotonic() >= end:
+                raise subprocess.TimeoutExpired("agent", timeout or 0.0)
+            time.sleep(_GLANCE)
+        return code
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Ends(NamedTuple):
+    """The two ends of a child's stream, and the descriptor of the nameless file of its standard error.
+
+    The file has no name because it could be replaced, by a pipe for instance, from inside.
+    """
+
+    ours: socket.socket
+    theirs: socket.socket
+    errors: int
+
+
+@contextlib.contextmanager
+def open_ends() -> Iterator[Ends]:
+    """Open a child's stream and file of errors; `theirs` is closed after the block, the rest if the block raises."""
+    with contextlib.ExitStack() as unless_kept:
+        ours, theirs = socket.socketpair()
+        unless_kept.callback(ours.close)
+        with theirs:
+            errors = os.memfd_create("hermes-errors", os.MFD_CLOEXEC)
+            unless_kept.callback(os.close, errors)
+            yield Ends(ours, theirs, errors)
+        unless_kept.pop_all()
 
 
 class AgentProcess:
     """A child process that communicates over its standard input and output.
 
     asyncio's subprocesses cost a waiting thread each on Python 3.11; a descriptor that becomes readable when the
-    process ends costs nothing. The standard error goes to a nameless file: one with a name could be replaced, by a
-    pipe for instance, from inside.
+    process ends costs nothing.
+
+    Args:
+        process: The process.
+        reader: What it writes.
+        writer: What it reads.
+        errors: Descriptor of the file of its standard error; `end` closes it.
+        is_agent: Whether it is an agent already, rather than a Python that waits for one.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], stream: AgentStream, errors: int) -> None:
+    def __init__(
+        self, process: Child, reader: ByteReader, writer: ByteWriter, errors: int, *, is_agent: bool = False
+    ) -> None:
         self._process = process
         self._errors = errors
-        self.stream = stream
+
+        async def diagnose() -> str:
+            return await asyncio.to_thread(read_errors, errors)
+
+        self.stream = AgentStream(reader, writer, diagnose, is_agent=is_agent)
 
     @classmethod
     async def start(
@@ -43,29 +144,21 @@ class AgentProcess:
         pass_fds: Sequence[int] = (),
     ) -> Self:
         """Start a program without the caller's environment, directory and descriptors."""
-        with contextlib.ExitStack() as ours_until_started:
-            # Spawned on the event loop's thread: bubblewrap dies with the *thread* that started it.
-            try:
-                ours, theirs = socket.socketpair()
-                ours_until_started.callback(ours.close)
-                with theirs:
-                    errors = os.memfd_create("hermes-errors", os.MFD_CLOEXEC)
-                    ours_until_started.callback(os.close, errors)
-                    process = _spawn(argv, theirs.fileno(), errors, environment=environment, uid=uid, pass_fds=pass_fds)
-            except OSError as error:
-                raise system_error(f"{argv[0]} cannot be started", error) from error
-            try:
-                reader, writer = await open_callback_reader(ours)
-            except BaseException:
-                process.kill()
-                process.wait()
-                raise
-            ours_until_started.pop_all()
-
-        async def diagnose() -> str:
-            return (await asyncio.to_thread(_end_of, errors)).decode(errors="replace")
-
-        return cls(process, AgentStream(reader, writer, diagnose), errors)
+        # Spawned on the event loop's thread: bubblewrap dies with the *thread* that started it.
+        try:
+            with open_ends() as ends:
+                process = spawn(
+                    argv, ends.theirs.fileno(), ends.errors, environment=environment, uid=uid, pass_fds=pass_fds
+                )
+                try:
+                    reader, writer = await open_callback_reader(ends.ours)
+                except BaseException:
+                    process.kill()
+                    process.wait()
+                    raise
+        except OSError as error:
+            raise system_error(f"{argv[0]} cannot be started", error) from error
+        return cls(process, reader, writer, ends.errors)
 
     @property
     def pid(self) -> int:
@@ -75,43 +168,52 @@ class AgentProcess:
     async def end(self, grace: float) -> bool:
         """Wait for it to end, kill it after `grace` seconds; True if it ended by itself, and well. Called once."""
         os.close(self._errors)
-        if not await self._wait(grace):
-            self._process.kill()
-            await self._wait(None)
-        return self._process.wait() == 0
-
-    async def _wait(self, seconds: float | None) -> bool:
-        if self._process.poll() is not None:
-            return True
-        try:
-            fd = os.pidfd_open(self._process.pid)
-        except OSError:
-            return await asyncio.to_thread(self._wait_without_descriptor, seconds)
-        try:
-            return await _await_end(fd, seconds)
-        finally:
-            os.close(fd)
-
-    def _wait_without_descriptor(self, seconds: float | None) -> bool:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-            return True
-        return False
+        return await end_child(self._process, grace)
 
 
-def _end_of(fd: int) -> bytes:
-    return os.pread(fd, _SAID, max(0, os.fstat(fd).st_size - _SAID))
+async def end_child(process: Child, grace: float) -> bool:
+    """Wait for a child to end, kill it after `grace` seconds; True if it ended by itself, and well."""
+    if not await _wait(process, grace):
+        process.kill()
+        await _wait(process, None)
+    return process.wait() == 0
 
 
-def _spawn(
+async def _wait(process: Child, seconds: float | None) -> bool:
+    if process.poll() is not None:
+        return True
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:
+        return await asyncio.to_thread(_wait_without_descriptor, process, seconds)
+    try:
+        return await _await_end(fd, seconds)
+    finally:
+        os.close(fd)
+
+
+def _wait_without_descriptor(process: Child, seconds: float | None) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+        return True
+    return False
+
+
+def read_errors(fd: int) -> str:
+    """Return the end of a child's standard error, see `Ends`."""
+    return os.pread(fd, _SAID, max(0, os.fstat(fd).st_size - _SAID)).decode(errors="replace")
+
+
+def spawn(
     argv: Sequence[str],
     stream: int,
     errors: int,
     *,
     environment: Mapping[str, str],
-    uid: int | None,
-    pass_fds: Sequence[int],
+    uid: int | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
+    """Start a program with these descriptors in a new session, without the caller's environment and directory."""
     return subprocess.Popen(
         argv,
         stdin=stream,

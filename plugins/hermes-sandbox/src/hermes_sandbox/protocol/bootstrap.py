@@ -12,8 +12,8 @@ from importlib.resources.abc import Traversable
 from importlib.util import MAGIC_NUMBER
 from typing import Final
 
-from hermes_sandbox.agent.importer import file_name
-from hermes_sandbox.agent.loader import LOADER
+from hermes_sandbox.agent.boot.importer import file_name
+from hermes_sandbox.agent.boot.loader import LOADER, ZYGOTE_LOADER
 
 _COMPILING: Final = threading.Lock()
 _FORMAT_OF_ALL: Final = 2
@@ -21,6 +21,9 @@ _FORMAT_OF_ALL: Final = 2
 
 PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)
 """Arguments that make any Python 3.8 or newer wait for the agent on its standard input."""
+
+ZYGOTE_FLAGS: Final = (*PYTHON_FLAGS[:-1], ZYGOTE_LOADER)
+"""Arguments with which a Python becomes a zygote once it has got the agent, see `hermes_sandbox.agent.boot.zygote`."""
 
 
 @cache

@@ -89,13 +89,15 @@ async def _nothing_known() -> str:
 class AgentStream:
     """A byte stream to a Python that was started with `hermes_sandbox.backends.PYTHON_FLAGS`.
 
-    `diagnose` returns its standard error, for messages; `where` follows "the agent" in them, such as " in it".
+    `diagnose` returns its standard error, for messages; `where` follows "the agent" in them, such as " in it". If it
+    `is_agent`, the agent is in it already, and is not sent.
     """
 
     reader: ByteReader
     writer: ByteWriter
     diagnose: Callable[[], Awaitable[str]] = _nothing_known
     where: str = ""
+    is_agent: bool = False
 
 
 class AgentClient:
@@ -127,7 +129,7 @@ class AgentClient:
     async def connect(
         cls, stream: AgentStream, hello: Mapping[str, Any], *, timeout: float, patience: float = 20.0
     ) -> AgentClient:
-        """Send the agent's program, and exchange greetings.
+        """Send the agent's program, unless it is there, and exchange greetings.
 
         Raises:
             BackendError: Nothing answered, or something other than an agent.
@@ -135,7 +137,8 @@ class AgentClient:
         client = cls(stream, patience=max(patience, timeout))
         try:
             # Inside the `try`: when this is cancelled, no other code closes the stream yet.
-            stream.writer.write(await asyncio.to_thread(agent_message))
+            if not stream.is_agent:
+                stream.writer.write(await asyncio.to_thread(agent_message))
             # A separate deadline: a cancelled request would wait for a confirmation from an agent that gives none.
             answer, _ = await client.request({"op": "hello", **hello}, deadline=timeout)
         except (SandboxLostError, OSError) as error:

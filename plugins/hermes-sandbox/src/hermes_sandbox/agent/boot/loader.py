@@ -1,4 +1,4 @@
-"""The few lines with which a Python is started: they wait for the agent on standard input."""
+"""The few lines with which a Python is started: they wait for the agent's modules on standard input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 # the byte code is), the byte code and the texts from descriptor 0, byte-exact, so that the following frames are left
 # to the agent. Both are a dictionary of all modules by name; a Python of another version uses the texts. Each code is
 # marshalled by itself, so that only those are read that are imported.
-LOADER = """
+_RECEIVE = """
 import gc, marshal, os, sys
 gc.disable()
 import _frozen_importlib_external as boot
@@ -24,11 +24,11 @@ same = take(32).decode().split() == [sys.implementation.cache_tag, boot.MAGIC_NU
 code, texts = take(size), take(length)
 sent = marshal.loads(code if same else texts)
 del code, texts
-own = {"__name__": "hermes_sandbox.agent.importer"}
+own = {"__name__": "hermes_sandbox.agent.boot.importer"}
 code = sent[own["__name__"]]
-exec(compile(code, "<hermes-agent importer.py>", "exec") if isinstance(code, str) else marshal.loads(code), own)
+exec(compile(code, "<hermes-agent boot/importer.py>", "exec") if isinstance(code, str) else marshal.loads(code), own)
 del code
 own["install_importer"](sent)
-from hermes_sandbox.agent.server import main
-main()
 """
+LOADER = _RECEIVE + "from hermes_sandbox.agent.server import main\nmain()\n"
+ZYGOTE_LOADER = _RECEIVE + "from hermes_sandbox.agent.boot.zygote import main\nmain()\n"

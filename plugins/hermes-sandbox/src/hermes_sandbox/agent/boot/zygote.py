@@ -1,0 +1,179 @@
+"""A zygote: a Python that has imported the agent and forks one for each request, so that none has to start a Python.
+
+It can also start another program, such as one that makes namespaces: forking this small process costs less than forking
+its caller, whose memory may be large. In both cases the new process is a child of the zygote's parent, as if that had
+started it, and outlives the zygote. It shares no descriptor with the zygote, and of its memory a copy, which
+held no sandbox's data.
+
+A request is the struct `REQUEST` on the zygote's standard input and, if it is about a program, the text of
+`pack_program`. Descriptors come with its first byte (see unix(7)): the process's stream, which becomes its standard
+input and output; its standard error; those that a program gets as 3 and following; and the list of processes
+(`cgroup.procs`) of each control group that it enters. The zygote answers on the process's stream with the struct
+`ANSWER`. It ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import gc
+import os
+import resource
+import struct
+import sys
+
+from hermes_sandbox.agent.basics.json_text import from_json, to_json
+from hermes_sandbox.agent.basics.libc import prctl
+from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
+from hermes_sandbox.agent.launch import DEFAULT_SIGNALS
+from hermes_sandbox.agent.operations import MODULES
+from hermes_sandbox.agent.processes import MARKER, PR_SET_DUMPABLE, read_file
+from hermes_sandbox.agent.server import DEAF_TO
+from hermes_sandbox.agent.server import main as serve
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+else:
+    import _socket as socket
+
+REQUEST = struct.Struct("!16sQII")
+"""The sandbox's id; the most bytes of memory that each process may map, 0 for no limit; how many of the descriptors
+are lists of processes; the length of the text of a program, 0 for an agent."""
+ANSWER = struct.Struct("!i")
+"""The process id or, if there is no process, the error's number below 0."""
+MOST_DESCRIPTORS = 16
+FIRST_FURTHER = 3
+"""The number that the first of a program's further descriptors gets; low ones are within any limit of descriptors."""
+NO_MARK = "0" * 16 + ".0"
+"""The mark of the zygote itself: as long as a sandbox's, because its agents write theirs over it."""
+_INTEGER = struct.Struct("i")
+_CLONE = {"x86_64": 56, "aarch64": 220}
+"""The number of the system call clone, from the kernel's tables (asm/unistd.h)."""
+_CLONE_PARENT = 0x8000
+_CMSG_CLOEXEC = 0x40000000
+_ENV_START = 47
+"""Position of the address of the environment after the name in /proc/PID/stat, see proc_pid_stat(5)."""
+
+
+def pack_program(argv: Sequence[str], environment: Mapping[str, str], uid: int | None) -> bytes:
+    """Return the text of a program, whose name is looked for in PATH; `uid` is its user and group, None for ours."""
+    return to_json({"argv": [*argv], "environment": {**environment}, "uid": uid}).encode()
+
+
+def main() -> None:
+    """Start what the requests want until the caller is gone."""
+    for name in MODULES:
+        __import__(f"hermes_sandbox.agent.{name}")
+    for number in DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    prctl(PR_SET_DUMPABLE, 0)
+    gc.freeze()
+    control = socket.socket(fileno=0)
+    while True:
+        request, descriptors = _receive(control)
+        _answer(request, descriptors)
+
+
+def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
+    room = socket.CMSG_SPACE(MOST_DESCRIPTORS * _INTEGER.size)
+    request, ancillary, _, _ = control.recvmsg(REQUEST.size, room, _CMSG_CLOEXEC)
+    descriptors = [number for _, _, data in ancillary for (number,) in _INTEGER.iter_unpack(data)]
+    length = REQUEST.size if len(request) < REQUEST.size else REQUEST.size + REQUEST.unpack(request)[3]
+    while len(request) < length:
+        more = control.recv(length - len(request))
+        if not more:
+            os._exit(0)
+        request += more
+    return request, descriptors
+
+
+def _answer(request: bytes, descriptors: Sequence[int]) -> None:
+    """Start a process, and say so; without a stream, for lack of descriptors, the caller sees the end of its own."""
+    try:
+        try:
+            pid = _fork()
+        except OSError as error:
+            pid = -(error.errno or errno.EIO)
+        if pid == 0:
+            _become(request, descriptors)
+        with suppress(OSError, IndexError):  # the caller has given up
+            os.write(descriptors[0], ANSWER.pack(pid))
+    finally:
+        for each in descriptors:
+            os.close(each)
+
+
+def _fork() -> int:
+    """Fork this process as a child of its parent, and return the child's process id, 0 in the child; raises OSError.
+
+    The C library's fork makes children of its caller alone. Python's state is prepared as
+    https://docs.python.org/3/c-api/sys.html#c.PyOS_BeforeFork says.
+    """
+    machine = os.uname().machine
+    if machine not in _CLONE or sys.maxsize <= 1 << 32 or sys.implementation.name != "cpython":
+        raise OSError(errno.ENOSYS, f"{sys.implementation.name} on {machine} is not supported")
+    python = ctypes.PyDLL(None, use_errno=True)
+    arguments = [ctypes.c_long(value) for value in (_CLONE[machine], _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)]
+    python.PyOS_BeforeFork()
+    pid: int = python.syscall(*arguments)
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    number = ctypes.get_errno()
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(number, os.strerror(number))
+    return pid
+
+
+def _become(request: bytes, descriptors: Sequence[int]) -> NoReturn:
+    try:
+        sandbox_id, address_space, groups, length = REQUEST.unpack(request[: REQUEST.size])
+        stream, errors, *further = descriptors[: len(descriptors) - groups]
+        os.setsid()
+        os.dup2(errors, 2)
+        for each in descriptors[len(descriptors) - groups :]:
+            os.write(each, b"0")
+        if address_space:
+            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        os.dup2(stream, 0)
+        os.dup2(stream, 1)
+        if length:
+            _run_program(further, **from_json(request[REQUEST.size :].decode()))
+        prctl(PR_SET_DUMPABLE, 1)  # or its files in /proc would belong to root
+        _write_mark(sandbox_id)
+        serve()
+    except BaseException:  # noqa: BLE001 - as at the end of any program
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)
+
+
+def _run_program(further: Sequence[int], argv: list[str], environment: Mapping[str, str], uid: int | None) -> NoReturn:
+    # Out of each other's way first. All others are closed when the program is run.
+    above = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, FIRST_FURTHER + len(further)) for each in further]
+    for number, source in enumerate(above, FIRST_FURTHER):
+        os.dup2(source, number)
+    for signum in (*DEFAULT_SIGNALS, *DEAF_TO):
+        signal.signal(signum, signal.SIG_DFL)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    # Not os.execvpe: it imports a module, which that user may not be able to read.
+    for folder in environment["PATH"].split(os.pathsep):
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.execve(f"{folder}/{argv[0]}", argv, environment)  # noqa: S606 - no shell is wanted
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+
+
+def _write_mark(sandbox_id: bytes) -> None:
+    """Write the sandbox's mark where the zygote's is, in the environment that others see in /proc."""
+    entry = f"{MARKER}=".encode()
+    stat = read_file("/proc/self/stat")
+    start = int(stat[stat.rindex(b")") + 2 :].split()[_ENV_START])
+    offset = read_file("/proc/self/environ").index(entry + NO_MARK.encode()) + len(entry)
+    ctypes.memmove(start + offset, sandbox_id, len(sandbox_id))
