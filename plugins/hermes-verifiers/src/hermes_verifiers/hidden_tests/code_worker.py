@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
 
 from hermes_verifiers.hidden_tests.object_codec import Codec, Line, base_of, builtin, exception, is_builtin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Work(Codec):

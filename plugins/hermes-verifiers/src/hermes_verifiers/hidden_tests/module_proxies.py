@@ -6,23 +6,21 @@ It finds the model's modules and returns proxies for them. A proxy never equals 
 
 from __future__ import annotations
 
-import contextlib
-import importlib.abc
 import importlib.machinery
 import os
-import signal
-import subprocess
 import sys
-import threading
 import types
+from _thread import RLock
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from hermes_verifiers.hidden_tests.object_codec import Codec, Line, base_of, builtin, exception, is_builtin
 
+# As in `suite_runner`, which says why: what is not needed for every judgement is imported when it is needed.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Sequence
-
+    from typing import Any
 
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
@@ -127,7 +125,7 @@ class StandModule(types.ModuleType):
             setattr(self.__dict__["_stand"], name, value)
 
 
-class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Apart(Codec):
     """The judge's end of the connection: imports the model's modules and calls them."""
 
     def __init__(self, program: str, import_paths: Sequence[str]) -> None:
@@ -135,7 +133,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         super().__init__()
         self._program = program
         self._paths = list(import_paths)
-        self._turn = threading.RLock()
+        self._turn = RLock()
         self._line: Line | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._raised: dict[int, type[BaseException]] = {}
@@ -149,7 +147,8 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if not any(_holds(folder, top) for folder in self._paths):
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        loader: Any = self  # a type checker expects a class of `importlib.abc`
+        return importlib.machinery.ModuleSpec(fullname, loader, is_package=True)
 
     def create_module(self, spec: Any) -> types.ModuleType:
         """Create the proxy module."""
@@ -239,6 +238,8 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def _open_line(self) -> Line:
         if self._line is None:
+            import subprocess
+
             here, theirs = os.pipe()
             given, ours = os.pipe()
             self._process = subprocess.Popen(
@@ -256,6 +257,9 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def close(self) -> None:
         """End the worker."""
         if self._process is not None:
+            import contextlib
+            import signal
+
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

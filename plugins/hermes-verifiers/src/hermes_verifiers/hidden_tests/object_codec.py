@@ -9,10 +9,11 @@ from __future__ import annotations
 import builtins
 import json
 import os
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _PLAIN = (bool, int, float, str, type(None))
 

@@ -28,7 +28,11 @@ _PROGRAM: Final = (
     "hidden_tests/code_worker.py",
     "hidden_tests/suite_runner.py",
 )
-_START: Final = "from hermes_verifiers.hidden_tests.suite_runner import main; sys.path.pop(0); main()"
+_START: Final = (
+    "import gc; gc.disable(); from hermes_verifiers.hidden_tests.suite_runner import main; sys.path.pop(0); "
+    "gc.enable(); main()"
+)
+"""What the runner imports is no garbage: to look for some meanwhile would take a tenth of its start."""
 
 
 @dataclass

@@ -26,11 +26,13 @@ import sys
 from hermes_sandbox.agent.basics.json_text import from_json, to_json
 from hermes_sandbox.agent.basics.libc import prctl
 from hermes_sandbox.agent.basics.stdlib import TYPE_CHECKING, signal, suppress
+from hermes_sandbox.agent.file_access.archive_format import new_digest
 from hermes_sandbox.agent.launch import DEFAULT_SIGNALS
 from hermes_sandbox.agent.operations import MODULES
 from hermes_sandbox.agent.processes import MARKER, PR_SET_DUMPABLE, read_file
 from hermes_sandbox.agent.server import DEAF_TO
 from hermes_sandbox.agent.server import main as serve
+from hermes_sandbox.agent.slot_lifecycle import NEEDED_LATER
 
 if TYPE_CHECKING:
     import socket
@@ -65,8 +67,9 @@ def pack_program(argv: Sequence[str], environment: Mapping[str, str], uid: int |
 
 def main() -> None:
     """Start what the requests want until the caller is gone."""
-    for name in MODULES:
-        __import__(f"hermes_sandbox.agent.{name}")
+    for name in (*(f"hermes_sandbox.agent.{name}" for name in MODULES), *NEEDED_LATER):
+        __import__(name)
+    new_digest()
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     prctl(PR_SET_DUMPABLE, 0)
