@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
@@ -44,16 +45,22 @@ class Silent:
         """Ignore."""
 
 
-def specs(registry: Registry, rollouts: int, turns: int) -> list[RolloutSpec]:
+def specs(registry: Registry, rollouts: int, turns: int, toolset: str) -> list[RolloutSpec]:
     """Build the rollouts to run."""
-    task = Task(id="noop", messages=({"role": "user", "content": PROMPT},))
-    group = GroupPlan(group_id="g", task=task, tools=select_tools(registry, enabled_toolsets=["noop"]))
+    task = Task(id=toolset, messages=({"role": "user", "content": PROMPT},))
+    group = GroupPlan(group_id="g", task=task, tools=select_tools(registry, enabled_toolsets=[toolset]))
     limits = RolloutLimits(max_agent_turns=turns + 1)
     return [RolloutSpec(rollout_id=f"ro_{i}", group=group, index=i, limits=limits) for i in range(rollouts)]
 
 
-async def run_rollouts(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict[str, Any]:
-    """Run them and measure CPU seconds of this process, wall time and peak memory."""
+async def run_rollouts(
+    url: str, *, rollouts: int, turns: int, concurrency: int, level: IsolationLevel | None = None
+) -> dict[str, Any]:
+    """Run them and measure CPU seconds with those of all processes, wall time and peak memory of this process.
+
+    With a `level`, each has a sandbox of that isolation, and the tool is the terminal.
+    """
+    toolset = "noop" if level is None else "terminal"
     registry = load_plugins(
         PluginSettings(
             allow=(
@@ -70,15 +77,16 @@ async def run_rollouts(url: str, *, rollouts: int, turns: int, concurrency: int)
     with tempfile.TemporaryDirectory() as out:
         folder = OutputFolder.open(Path(out), {}, facts={})
         recorder = Recorder(folder, {})
-        async with Runtime(registry) as runtime:
+        async with Runtime(registry, sandbox=SandboxSpec(isolation=level)) as runtime:
             scheduler = Scheduler(
                 partial(run_rollout, runtime=runtime, model=model), recorder, Policy({}, max_attempts=1), Silent()
             )
             # Opens the connections, as the plain loop does before it measures.
-            await scheduler.run(iter(specs(registry, min(rollouts, concurrency), turns)), max_concurrent=concurrency)
+            first = specs(registry, min(rollouts, concurrency), turns, toolset)
+            await scheduler.run(iter(first), max_concurrent=concurrency)
             before, started = cpu_seconds(), time.perf_counter()
             base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            plan = specs(registry, rollouts, turns)
+            plan = specs(registry, rollouts, turns, toolset)
             await scheduler.run(iter(plan), max_concurrent=concurrency)
             wall, cpu = time.perf_counter() - started, cpu_seconds() - before
         await model.aclose()
@@ -99,9 +107,9 @@ async def run_rollouts(url: str, *, rollouts: int, turns: int, concurrency: int)
 
 
 def cpu_seconds() -> float:
-    """Return user and system seconds of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    """Return user and system seconds of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
@@ -111,11 +119,16 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=200)
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--level", choices=["none", "bwrap"], help="run the terminal in a sandbox of this isolation")
     arguments = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     result = asyncio.run(
         run_rollouts(
-            arguments.url, rollouts=arguments.rollouts, turns=arguments.turns, concurrency=arguments.concurrency
+            arguments.url,
+            rollouts=arguments.rollouts,
+            turns=arguments.turns,
+            concurrency=arguments.concurrency,
+            level=arguments.level,
         )
     )
     print(json.dumps(result))

@@ -1,4 +1,4 @@
-"""The baseline: the agent loop a person writes with aiohttp in twenty lines, with a tool that does nothing.
+"""The baseline: the agent loop a person writes with aiohttp in twenty lines, with a tool that does nothing or runs bash.
 
 Sends the same growing messages and the same tools as the framework does, and no more than that: no limits, no records,
 no retries. `python -m benchmarks.rollouts.plain_loop --rollouts 200 --turns 6 --concurrency 64` starts the mock server
@@ -25,6 +25,14 @@ NOOP_TOOL: dict[str, Any] = {
         "name": "noop",
         "description": "Does nothing.",
         "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+    },
+}
+SHELL_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "terminal",
+        "description": "Runs a command.",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
     },
 }
 PROMPT = "Call the tool until you are told to stop, then say that you are done."
@@ -84,13 +92,20 @@ async def _rollout(session: aiohttp.ClientSession, url: str, tools: list[dict[st
         if not message.get("tool_calls"):
             return turns
         for call in message["tool_calls"]:
-            json.loads(call["function"]["arguments"])
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": "ok"})
+            arguments = json.loads(call["function"]["arguments"])
+            content = await _run_shell(arguments["command"]) if "command" in arguments else "ok"
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+
+
+async def _run_shell(command: str) -> str:
+    process = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    return said.decode()
 
 
 def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
@@ -101,12 +116,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--shell", action="store_true", help="offer a tool that runs each command by its own bash")
     options = parser.parse_args()
+    tools = (SHELL_TOOL,) if options.shell else (NOOP_TOOL,)
     if options.url:
-        result = run(options.url, options.rollouts, options.turns, options.concurrency)
+        result = run(options.url, options.rollouts, options.turns, options.concurrency, tools=tools)
     else:
         with running(turns=options.turns, latency_ms=options.latency_ms) as url:
-            result = run(url, options.rollouts, options.turns, options.concurrency)
+            result = run(url, options.rollouts, options.turns, options.concurrency, tools=tools)
     print(json.dumps(result, indent=2))
 
 
