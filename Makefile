@@ -126,7 +126,7 @@ lowest: wheels
 
 bench:
 	@$(setup) dev
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.run $(if $(PEERS),--peers-python $(PEERS))
 
 # PEERS: a Python that has vLLM and SGLang; without it their columns stay as they are committed.
 bench-parsers:

@@ -45,7 +45,7 @@ class Silent:
         """Ignore."""
 
 
-def specs(registry: Registry, rollouts: int, turns: int, toolset: str) -> list[RolloutSpec]:
+def specs(registry: Registry, rollouts: int, turns: int, toolset: str = "noop") -> list[RolloutSpec]:
     """Build the rollouts to run."""
     task = Task(id=toolset, messages=({"role": "user", "content": PROMPT},))
     group = GroupPlan(group_id="g", task=task, tools=select_tools(registry, enabled_toolsets=[toolset]))

@@ -1,4 +1,4 @@
-"""The baseline: the agent loop a person writes with aiohttp in twenty lines, with a tool that does nothing or runs bash.
+"""The baseline: the agent loop a person writes with aiohttp in twenty lines; its tool does nothing, or runs bash.
 
 Sends the same growing messages and the same tools as the framework does, and no more than that: no limits, no records,
 no retries. `python -m benchmarks.rollouts.plain_loop --rollouts 200 --turns 6 --concurrency 64` starts the mock server

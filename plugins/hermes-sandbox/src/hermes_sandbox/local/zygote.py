@@ -132,12 +132,17 @@ class Zygote:
                 self._running = None
             await running.end(0.0)
             said = running.read_errors().strip()
-            why = said.splitlines()[-1] if said else str(error) or type(error).__name__
+            why = said.splitlines()[-1] if said else self._describe(error)
         _log.warning(
             "%s starts a Python of its own instead of being forked by the zygote, which takes longer: %s",
             "each agent" if self._is_useless else "one agent",
             why,
         )
+
+    def _describe(self, error: OSError | EOFError) -> str:
+        if isinstance(error, EOFError):
+            return "the zygote has ended"
+        return f"no answer within {self._patience:g} s" if isinstance(error, TimeoutError) else str(error)
 
     async def aclose(self) -> None:
         """End the zygote; its agents stay, and the next `fork` starts another one."""
