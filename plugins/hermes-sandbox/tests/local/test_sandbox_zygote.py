@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,6 +59,29 @@ def reads(pid: int, text: str) -> bool:
                 if text.encode() in memory.read(end - start):
                     return True
     return False
+
+
+IGNORING = """
+import asyncio, signal, sys
+from pathlib import Path
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_sandbox.local import LocalBackend
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+async def main():
+    backend = LocalBackend()
+    backend.lease_dir = Path(sys.argv[1])
+    for _ in range(2):
+        async with await backend.open(SandboxSpec(isolation="none")) as sandbox:
+            await sandbox.renew()
+            print((await sandbox.exec("echo hi")).output, end="")
+    await backend.aclose()
+
+
+asyncio.run(main())
+"""
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an agent hides its memory and descriptors from its own user")
@@ -268,3 +292,9 @@ def test_another_thread_gets_a_zygote_of_its_own(tmp_path):
 
     asyncio.run(use_twice())
     assert len({*parents}) == 2
+
+
+def test_a_caller_that_ignores_the_end_of_its_children_can_renew_and_close_sandboxes(tmp_path):
+    command = [sys.executable, "-c", IGNORING, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, [*tmp_path.iterdir()]) == ("hi\nhi\n", "", [])

@@ -19,7 +19,8 @@ from hermes_sandbox.protocol.push_reader import open_callback_reader
 
 _SAID: Final = 1 << 14
 """Bytes to read of a program's standard error."""
-_UNKNOWN: Final = 255
+_REAPED_ELSEWHERE: Final = 0
+"""The exit code of a child for which something else in this process has waited, as in `subprocess`."""
 _GLANCE: Final = 0.005
 """Seconds between looks whether a child has ended."""
 
@@ -53,7 +54,7 @@ class ForkedChild:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit code, below 0 for a signal, None while it runs; 255 if something else has waited for it."""
+        """Return its exit code, below 0 for a signal, None while it runs."""
         return self._reap(os.WNOHANG)
 
     def _reap(self, flags: int) -> int | None:
@@ -61,7 +62,7 @@ class ForkedChild:
             try:
                 pid, status = os.waitpid(self.pid, flags)
             except ChildProcessError:
-                self._code = _UNKNOWN
+                self._code = _REAPED_ELSEWHERE
             else:
                 self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
