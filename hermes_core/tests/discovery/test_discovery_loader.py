@@ -9,6 +9,7 @@ from throwaway_plugins import backend, verifier
 
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.discovery import PluginSettings, PluginState, load_plugins
+from hermes_core.discovery.loader import load_plugins_tolerantly
 
 
 def only(registry, plugin):
@@ -282,3 +283,21 @@ def test_one_plugin_may_bring_every_kind_and_observe_every_event(site, load):
     for event in events:
         registry.fire(event, event)
     assert tuple(sys.modules[site.module("acme_all")].seen) == events
+
+
+def test_a_registry_that_was_built_just_now_is_used_only_for_the_same_settings(site):
+    site.install("acme-docker", backend())
+    settings, environ = PluginSettings(allow=("acme-docker",)), {"TOKEN": "t"}
+    first = load_plugins(settings, environ=environ)
+    assert load_plugins(settings, environ=dict(environ), loaded=first) is first
+    others = PluginSettings(allow=("acme-docker",), disable=("acme-docker",))
+    assert load_plugins(others, environ=environ, loaded=first).names("backend") == ()
+    assert load_plugins(settings, environ={}, loaded=first) is not first
+
+
+def test_a_registry_that_was_built_tolerantly_is_refused_all_the_same(site):
+    plugin = site.install("acme-docker", "raise RuntimeError('boom')")
+    settings = PluginSettings(allow=("acme-docker",), strict=True)
+    tolerant = load_plugins_tolerantly(settings, environ={})
+    with pytest.raises(BrokenComponentError, match=plugin):
+        load_plugins(settings, environ={}, loaded=tolerant)

@@ -59,9 +59,9 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
     settings = PluginSettings.from_environment(environ).with_options(plugin_options)
     if command in CORE_COMMANDS:
         return _run(command, importlib.import_module(f"hermes_core.cli.{command}"), settings, rest)
-    made, plugin = _plugin_command(command, settings, environ)
+    made, plugin, registry = _plugin_command(command, settings, environ)
     try:
-        return _run(command, made, settings, rest)
+        return _run(command, made, settings, rest, registry=registry)
     except (HermesError, BrokenPipeError):
         raise
     except Exception as error:  # the plugin boundary: a command may raise anything, and the message names its plugin
@@ -153,7 +153,9 @@ def _add_global_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="print the traceback of an error")
 
 
-def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -> int:
+def _run(
+    command: str, module: Any, settings: PluginSettings, rest: list[str], *, registry: Registry | None = None
+) -> int:
     from hermes_core.cli.argument_parser import CommandParser
 
     parser = CommandParser(prog=f"hermes-core {command}")
@@ -161,7 +163,7 @@ def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -
     # These were taken out of the line already; they are declared here for the help.
     _add_global_options(parser)
     arguments = parser.parse_args(rest)
-    arguments.plugin_settings = settings
+    arguments.plugin_settings, arguments.loaded_plugins = settings, registry
     status: int = module.run(arguments)
     return status
 
@@ -177,8 +179,8 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     return known.plugin_options, rest + arguments[cut:]
 
 
-def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> tuple[Any, str]:
-    """Return a plugin's command with the plugin's id; plugins are loaded only for a name that the core lacks."""
+def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> tuple[Any, str, Registry]:
+    """Return a plugin's command, the plugin's id and the registry, which is built only for a name the core lacks."""
     from hermes_core.contracts.errors import UnknownComponentError
     from hermes_core.discovery.kinds import TOLERANT
     from hermes_core.discovery.loader import load_plugins_tolerantly, require_asked
@@ -189,7 +191,8 @@ def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str
         spec = registry.spec("cli_command", command)
         if not (isinstance(spec, ComponentSpec) and TOLERANT in spec.capabilities):
             require_asked(registry)
-        return registry.create("cli_command", command), registry.component("cli_command", command).plugin.id
+        made = registry.create("cli_command", command)
+        return made, registry.component("cli_command", command).plugin.id, registry
     except UnknownComponentError as error:
         require_asked(registry)
         raise _no_command(command, registry) from error

@@ -15,4 +15,8 @@ class Command(Protocol):
         """Add the command's arguments. Import here nothing that only `run` needs."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Run the command and return its exit status; build a registry from `arguments.plugin_settings`."""
+        """Run the command and return its exit status.
+
+        Build a registry from `arguments.plugin_settings`. `arguments.loaded_plugins` is the one that the command was
+        found with, to hand to `load_plugins` as `loaded`; it is a tolerant one, from which plugins may be missing.
+        """

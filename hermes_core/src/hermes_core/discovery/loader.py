@@ -28,16 +28,25 @@ if TYPE_CHECKING:
     from hermes_core.specs import Declaration
 
 
-def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str, str] | None = None) -> Registry:
+def load_plugins(
+    settings: PluginSettings | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    loaded: Registry | None = None,
+) -> Registry:
     """Build a registry; a plugin that fails is a record in it and a line in the log.
 
     Without `settings` they are read from the environment. `environ` is where requirements `env:NAME` are looked up, the
     process's own by default. A plugin named in `extra`, or any plugin with `strict`, must load: its failure raises
-    `BrokenComponentError`.
+    `BrokenComponentError`. `loaded` is a registry that was built just now; if its settings and `environ` are these, it
+    is used, and no plugin is looked for a second time.
     """
     environ = os.environ if environ is None else environ
     settings = PluginSettings.from_environment(environ) if settings is None else settings
-    registry = load_plugins_tolerantly(settings, environ=environ)
+    if loaded is not None and loaded.has_settings(settings, environ=environ):
+        registry = loaded
+    else:
+        registry = load_plugins_tolerantly(settings, environ=environ)
     require_asked(registry)
     for record in registry.plugins:
         if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE}:

@@ -52,6 +52,10 @@ class Registry:
         self._observe({record.id: manager.implementations(record.id) for record in loaded})
         self._check_preferences()
 
+    def has_settings(self, settings: PluginSettings, *, environ: Mapping[str, str]) -> bool:
+        """Tell whether the registry was built with these settings, for requirements in this environment."""
+        return (self.settings, self._environ) == (settings, environ)
+
     def _observe(self, hooks: Mapping[str, Mapping[str, Any]]) -> None:
         self._hooks = hooks
         self._events = EventDispatcher(self.event_hooks, hooks)
