@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
@@ -13,9 +13,11 @@ from hermes_core.contracts.sandbox import RunBackends, SandboxSpec
 from hermes_core.discovery import OptionSchema, PluginSettings
 from hermes_core.nearest import did_you_mean
 from hermes_core.redaction import WITHHELD, find_withheld, quote_value, validation_message, yaml_problem
-from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
-from hermes_core.tooling import ResultBudget
+
+if TYPE_CHECKING:
+    from hermes_core.rollout import RolloutLimits
+    from hermes_core.tooling import ResultBudget
 
 Action = Literal["retry", "drop", "score", "mask"]
 DEFAULT_POLICY: Mapping[str, Action] = {
@@ -282,6 +284,8 @@ class RunConfig(BaseModel):
 
     def limits(self) -> RolloutLimits:
         """Return the limits of every rollout, without those that its task sets."""
+        from hermes_core.rollout import RolloutLimits  # not for --print-config, which runs no rollout
+
         names = RolloutLimits.__dataclass_fields__
         return RolloutLimits(**{name: getattr(self, name) for name in names})
 
@@ -294,6 +298,8 @@ class RunConfig(BaseModel):
 
     def result_budget(self) -> ResultBudget:
         """Return how tool results are shortened."""
+        from hermes_core.tooling import ResultBudget  # not for --print-config, as above
+
         return ResultBudget(
             default_result_size_chars=self.default_result_size_chars,
             turn_budget_chars=self.turn_budget_chars,

@@ -6,10 +6,11 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
     from hermes_runner.config import RunConfig
     from hermes_runner.run.run import RunResult
 
@@ -138,25 +139,41 @@ class RunCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run the command; returns the exit code."""
-        from hermes_runner.config import RunConfig
+        from hermes_runner.commands.collector import paused_collector
 
-        source = f"{arguments.config} with the flags" if arguments.config else "the command line"
-        config = RunConfig.parse(_values(arguments), source=source)
-        if arguments.print_config:
-            sys.stdout.write(_as_yaml(config, os.environ))
-            return 0
-        result = _execute(config, arguments, os.environ)
-        return _report(result)
+        with paused_collector() as resume_collector:
+            result = _result(arguments, resume_collector)
+        return 0 if result is None else _report(result)
 
 
-def _execute(config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str]) -> RunResult:
+def _result(arguments: argparse.Namespace, on_ready: Callable[[], None]) -> RunResult | None:
+    """Return the result of the run; None if the config was only to be printed."""
+    from hermes_runner.config import RunConfig
+
+    source = f"{arguments.config} with the flags" if arguments.config else "the command line"
+    config = RunConfig.parse(_values(arguments), source=source)
+    if arguments.print_config:
+        sys.stdout.write(_as_yaml(config, arguments, os.environ))
+        return None
+    return _execute(config, arguments, os.environ, on_ready)
+
+
+def _execute(
+    config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str], on_ready: Callable[[], None]
+) -> RunResult:
     from hermes_core.discovery import load_plugins
     from hermes_runner.run.run import execute
 
-    registry = load_plugins(config.plugin_settings(), environ=environment)
+    registry = load_plugins(config.plugin_settings(), environ=environment, loaded=_loaded(arguments))
     api_key = _api_key(config, environment)
     _raise_descriptor_limit()
-    return execute(config, registry, api_key=api_key, stream=sys.stderr, retry_failed=arguments.retry_failed)
+    again = arguments.retry_failed
+    return execute(config, registry, api_key=api_key, stream=sys.stderr, retry_failed=again, on_ready=on_ready)
+
+
+def _loaded(arguments: argparse.Namespace) -> Registry | None:
+    """Return the registry that this command was found with, so that it is not built twice; None if called from code."""
+    return getattr(arguments, "loaded_plugins", None)
 
 
 def _raise_descriptor_limit() -> None:
@@ -210,7 +227,7 @@ def _api_key(config: RunConfig, environment: Mapping[str, str]) -> str | None:
     return key
 
 
-def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
+def _as_yaml(config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str]) -> str:
     import yaml
 
     from hermes_core.contracts.errors import HermesError
@@ -219,7 +236,7 @@ def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
 
     registry = None
     with contextlib.suppress(HermesError):  # then all options of components are withheld
-        registry = load_plugins(config.plugin_settings(), environ=environment)
+        registry = load_plugins(config.plugin_settings(), environ=environment, loaded=_loaded(arguments))
     text: str = yaml.safe_dump(redact_settings(config, registry), sort_keys=False, allow_unicode=True)
     return text
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelClient, ModelProvider, ModelSettings
-from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
 from hermes_core.nearest import did_you_mean
 from hermes_core.specs import ModelSpec, Ref
 from hermes_runner.config import RunConfig
+
+if TYPE_CHECKING:
+    from hermes_core.contracts.parsing import ToolCallParser
 
 
 def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task], registry: Registry) -> ModelClient:

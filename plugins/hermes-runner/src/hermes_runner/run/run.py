@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import hermes_core
 from hermes_core.cancellation import run_uncancelled
-from hermes_core.cli import end_signals, one_line, plural
+from hermes_core.cli import one_line, plural
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.events import Sink
@@ -34,14 +34,13 @@ from hermes_runner.config import RunConfig
 from hermes_runner.exactness import require_exact, require_exact_run
 from hermes_runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
 from hermes_runner.policy import Policy
-from hermes_runner.report.summary import SummaryBuilder
 from hermes_runner.run.config_redaction import redact_used_settings, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
-from hermes_runner.run.parser_advice import parsers_that_read
 from hermes_runner.run.plan import RunPlan, check_options, choose, names_without_effect, plan_groups, plan_rollouts
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest, open_chosen
 from hermes_runner.run.scheduling import Recorder, Scheduler
+from hermes_runner.run.signal_ends import end_by_signals
 
 # Settings that may differ when an interrupted run continues: its rollouts stay comparable.
 _NEUTRAL = frozenset({
@@ -77,6 +76,7 @@ class Run:
         api_key: str | None = None,
         stream: Any,
         retry_failed: bool = False,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._registry = registry
@@ -84,6 +84,7 @@ class Run:
         self._api_key = api_key
         self._stream = stream
         self._retry_failed = retry_failed
+        self._on_ready = on_ready
         self._is_folder_new = True  # or was last used by a run that recorded nothing
         self._counts = (0, 0, 0)
         self._engine: RunEngine | None = None
@@ -164,6 +165,7 @@ class Run:
             recorder = Recorder(folder, self._sinks)
             stack.push_async_callback(self._close_sinks, recorder, folder)
             await recorder.start()
+            self._on_ready()
             finish = partial(self._finish, folder, plan, recorder, len(specs), started)
             try:
                 await self._run_rollouts(pending, len(specs), engine, recorder, folder)
@@ -333,6 +335,10 @@ class Run:
     def _sum_up(
         self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, seconds: float
     ) -> RunResult:
+        # Not imported before the first model call, which does without them.
+        from hermes_runner.report.summary import SummaryBuilder
+        from hermes_runner.run.parser_advice import parsers_that_read
+
         builder = SummaryBuilder()
         for outcome in folder.outcomes():
             builder.add(outcome, earlier=outcome["rollout_id"] in folder.done)
@@ -381,17 +387,24 @@ class Run:
 
 
 def execute(
-    config: RunConfig, registry: Registry, *, api_key: str | None, stream: Any, retry_failed: bool = False
+    config: RunConfig,
+    registry: Registry,
+    *,
+    api_key: str | None,
+    stream: Any,
+    retry_failed: bool = False,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Run to the end on a new event loop; Ctrl-C cancels, cleans up and raises `KeyboardInterrupt`.
 
-    With `retry_failed`, rollouts that were dropped earlier are run again.
+    With `retry_failed`, rollouts that were dropped earlier are run again. `on_ready` is called once, when the first
+    rollout is about to begin.
     """
-    run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
+    run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed, on_ready=on_ready)
     received: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
     try:
-        return asyncio.run(_terminable(run, received))
+        return asyncio.run(end_by_signals(run.execute(), received))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(run.account()) from None
     except asyncio.CancelledError:
@@ -415,32 +428,3 @@ def _say_last(stream: Any, text: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for number in (1, 2):
             os.dup2(nowhere, number)
-
-
-async def _terminable(run: Run, received: list[int]) -> RunResult:
-    """Execute a run; each signal that ends it cancels it once more, and none of the tasks that clean up after it."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(run.execute())
-    unhandled: list[int] = []
-
-    def end(number: int) -> None:
-        received.append(number)
-        unhandled.clear()
-        task.cancel()
-
-    def interrupt(number: int, _: object) -> None:
-        if unhandled:  # a plugin blocks the event loop, which has not seen the Ctrl-C before this one
-            raise KeyboardInterrupt
-        unhandled.append(number)
-        loop.call_soon_threadsafe(end, number)
-
-    for number in end_signals():
-        loop.add_signal_handler(number, end, number)
-    # asyncio's own handler, which is set here, would cancel every task at the second Ctrl-C: sinks and engine, too.
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is signal.SIG_IGN:
-        return await task
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        return await task
-    finally:  # while asyncio closes the loop, Ctrl-C must not go to a task that has ended
-        signal.signal(signal.SIGINT, usual)
