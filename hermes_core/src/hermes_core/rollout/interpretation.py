@@ -8,11 +8,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.model import Message, ModelReply, RequestedCall
-from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParsedCall, ParseResult, ToolCallParser
 from hermes_core.tooling.arguments import is_whole
+
+if TYPE_CHECKING:
+    from hermes_core.contracts.parsing import ParseAttempt, ParsedCall, ParseResult, ToolCallParser
 
 # A call of any known format is a mark with one of these words, or JSON or Python that names an offered tool.
 _WORD: Final = r"(?<![^\W_])(?:tools?|functions?|invoke|calls?|action|ACTION|python_tag|DSML)(?![^\W_])"
@@ -26,7 +28,6 @@ _DECODER: Final = json.JSONDecoder()
 _SHORT_ID: Final = 9
 _LONG_NUMBER: Final = 10
 _MOST_SHOWN: Final = 10
-_GOOD: Final = frozenset({AttemptStatus.OK, AttemptStatus.REPAIRED, AttemptStatus.UNCLOSED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,10 @@ def _attempts_to_answer(result: ParseResult, calls: Sequence[RequestedCall]) -> 
     A call to a tool that is not offered is answered by the dispatcher, also if the server parsed it. One drafted in
     reasoning does not count, unless the reasoning never ended: then it is all that the turn has.
     """
-    bad = [a for a in result.attempts if a.status not in _GOOD and a.status is not AttemptStatus.IN_REASONING]
+    from hermes_core.contracts.parsing import AttemptStatus  # only runs with a parser have imported it
+
+    unanswered = {AttemptStatus.OK, AttemptStatus.REPAIRED, AttemptStatus.UNCLOSED, AttemptStatus.IN_REASONING}
+    bad = [attempt for attempt in result.attempts if attempt.status not in unanswered]
     bad = [a for a in bad if a.status is not AttemptStatus.UNKNOWN_TOOL or not calls]
     if bad or calls or (result.content or "").strip():
         return bad

@@ -26,7 +26,6 @@ from hermes_sandbox.backend.options import ENVIRONMENT, PROCESSES, ROOT, UNBOUND
 from hermes_sandbox.backend.shell_opening import shell_sandbox
 from hermes_sandbox.backend.shell_sandbox import ShellSandbox, refuse_without_agent
 from hermes_sandbox.egress.attach import NO_PROXY, attach, proxy_for, refuse_hosts
-from hermes_sandbox.egress.resolver import Resolve, resolve_name
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.leases.file_store import FileLeaseStore
 from hermes_sandbox.protocol.fd_limits import system_error
@@ -36,6 +35,7 @@ from hermes_sandbox.wishes import LIMITS, Wishes
 
 if TYPE_CHECKING:
     from hermes_sandbox.backend.options import AgentOptions
+    from hermes_sandbox.egress.resolver import Resolve
 
 Recycled = TypeVar("Recycled", bound=RecycledHost)
 _log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ class AgentBackend(ABC):
             self.pids = options.pids
         self.starts = asyncio.Semaphore(self.concurrent_starts)
         """Bounds concurrent starts; a subclass whose `create` is work for an engine acquires it too."""
-        self.resolve: Resolve = resolve_name
-        """Resolves the host names that a sandbox with an allowlist requests."""
+        self.resolve: Resolve | None = None
+        """Resolves the host names that a sandbox with an allowlist requests; None: as the system does."""
         self.host_pool: HostPool = SharedHostPool()
         """Gives sandboxes their seats in shared hosts; a slot pool may replace it before the first one is opened."""
         self._own_leases = FileLeaseStore()

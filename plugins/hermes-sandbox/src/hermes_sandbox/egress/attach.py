@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.egress.proxy import EgressProxy
-from hermes_sandbox.egress.resolver import Resolve
-from hermes_sandbox.egress.rules import AllowList
 from hermes_sandbox.protocol.client import EventHandler
 from hermes_sandbox.protocol.slots import AgentSlot
+
+if TYPE_CHECKING:
+    from hermes_sandbox.egress.proxy import EgressProxy
+    from hermes_sandbox.egress.resolver import Resolve
 
 _EVENTS: Final = ("tunnel_open", "tunnel_data", "tunnel_credit", "tunnel_close")
 _USER: Final = "hermes"
@@ -30,15 +31,25 @@ def refuse_hosts(spec: SandboxSpec) -> None:
             f"allow_hosts has no effect with network {spec.network!r}; got {', '.join(spec.allow_hosts)}",
             hint="--network allowlist, or leave sandbox.allow_hosts out",
         )
+    if not spec.allow_hosts:
+        return
+    from hermes_sandbox.egress.rules import AllowList  # most sandboxes have no allowlist, and need no proxy
+
     try:
         AllowList(spec.allow_hosts)
     except ValueError as error:
         raise SandboxRefusedError(str(error), hint="change sandbox.allow_hosts") from error
 
 
-def proxy_for(spec: SandboxSpec, resolve: Resolve) -> EgressProxy | None:
-    """Return the proxy that a sandbox needs; None without an allowlist."""
-    return EgressProxy(AllowList(spec.allow_hosts), resolve=resolve) if spec.network == "allowlist" else None
+def proxy_for(spec: SandboxSpec, resolve: Resolve | None) -> EgressProxy | None:
+    """Return the proxy that a sandbox needs; None without an allowlist. Without `resolve` the system resolves names."""
+    if spec.network != "allowlist":
+        return None
+    from hermes_sandbox.egress.proxy import EgressProxy  # only here, as above
+    from hermes_sandbox.egress.resolver import resolve_name
+    from hermes_sandbox.egress.rules import AllowList
+
+    return EgressProxy(AllowList(spec.allow_hosts), resolve=resolve or resolve_name)
 
 
 async def attach(proxy: EgressProxy, slot: AgentSlot, *, keep: Iterable[str]) -> AgentSlot:
