@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from hermes_sandbox import open_sandbox
-from hermes_tools.files import patch as module
+from hermes_tools.files import file_changes as module
 from hermes_tools.files.fuzzy import find_edits
 from hermes_tools.files.hunks import place_hunks
 from hermes_tools.files.matching import Effort, MatchError
