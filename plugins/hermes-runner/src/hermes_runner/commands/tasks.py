@@ -67,7 +67,8 @@ class TasksCommand:
 
         from hermes_core.discovery import load_plugins, load_tasks
 
-        registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
+        settings, found_with = (getattr(arguments, name, None) for name in ("plugin_settings", "loaded_plugins"))
+        registry = load_plugins(settings, environ=os.environ, loaded=found_with)
         loaded = _filter_tasks(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
         if arguments.action == "list":
             return _list(_add_verifier_problems(loaded, registry), as_json=arguments.json)
