@@ -164,14 +164,14 @@ def _execute(
     from hermes_core.discovery import load_plugins
     from hermes_runner.run.run import execute
 
-    registry = load_plugins(config.plugin_settings(), environ=environment, loaded=_loaded(arguments))
+    registry = load_plugins(config.plugin_settings(), environ=environment, loaded=_command_registry(arguments))
     api_key = _api_key(config, environment)
     _raise_descriptor_limit()
     again = arguments.retry_failed
     return execute(config, registry, api_key=api_key, stream=sys.stderr, retry_failed=again, on_ready=on_ready)
 
 
-def _loaded(arguments: argparse.Namespace) -> Registry | None:
+def _command_registry(arguments: argparse.Namespace) -> Registry | None:
     """Return the registry that this command was found with, so that it is not built twice; None if called from code."""
     return getattr(arguments, "loaded_plugins", None)
 
@@ -236,7 +236,7 @@ def _as_yaml(config: RunConfig, arguments: argparse.Namespace, environment: Mapp
 
     registry = None
     with contextlib.suppress(HermesError):  # then all options of components are withheld
-        registry = load_plugins(config.plugin_settings(), environ=environment, loaded=_loaded(arguments))
+        registry = load_plugins(config.plugin_settings(), environ=environment, loaded=_command_registry(arguments))
     text: str = yaml.safe_dump(redact_settings(config, registry), sort_keys=False, allow_unicode=True)
     return text
 
