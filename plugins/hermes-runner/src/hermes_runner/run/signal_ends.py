@@ -18,7 +18,7 @@ async def end_by_signals(work: Coroutine[Any, Any, Result], received: list[int])
     `received` gets the numbers of these signals.
     """
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
-    unhandled: list[int] = []
+    unhandled: list[asyncio.Handle] = []
 
     def end(number: int) -> None:
         received.append(number)
@@ -27,9 +27,9 @@ async def end_by_signals(work: Coroutine[Any, Any, Result], received: list[int])
 
     def interrupt(number: int, _: object) -> None:
         if unhandled:  # a plugin blocks the event loop, which has not seen the Ctrl-C before this one
+            unhandled.pop().cancel()  # or it would cut short the cleaning up that begins now
             raise KeyboardInterrupt
-        unhandled.append(number)
-        loop.call_soon_threadsafe(end, number)
+        unhandled.append(loop.call_soon_threadsafe(end, number))
 
     for number in end_signals():
         loop.add_signal_handler(number, end, number)

@@ -231,21 +231,19 @@ class _Running:
         return AgentProcess(ForkedChild(pid), reader, writer, ends.errors, is_agent=not request.program)
 
     async def _read_answer(self, reader: ByteReader) -> int:
-        loop = asyncio.get_running_loop()
-
-        def look() -> None:
-            nonlocal alarm
-            # A process of the same user can stop it, without isolation a sandbox's too; nothing would let it go on.
-            if (process := read_process(self._process.pid)) is not None and process.state in "Tt":
-                self._process.kill()
-            alarm = loop.call_later(_LOOK, look)
-
-        alarm = loop.call_later(_LOOK, look)
+        looking = asyncio.ensure_future(self._kill_when_stopped())
         try:
             [pid] = ANSWER.unpack(await reader.readexactly(ANSWER.size))
         finally:
-            alarm.cancel()
+            looking.cancel()
         return int(pid)
+
+    async def _kill_when_stopped(self) -> None:
+        """Kill a stopped zygote: without isolation a sandbox can stop it, and nothing would let it go on."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            if (process := read_process(self._process.pid)) is not None and process.state in "Tt":
+                self._process.kill()
 
     async def end(self, grace: float) -> None:
         """Close its input, on which it ends; kill it after `grace` seconds."""
