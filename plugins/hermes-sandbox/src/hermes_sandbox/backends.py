@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from hermes_sandbox.posix_shell.client import ShellClient
     from hermes_sandbox.posix_shell.source import shell_command
     from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
-    from hermes_sandbox.protocol.client import Abortable, AgentClient, AgentStream
+    from hermes_sandbox.protocol.client import AgentClient
     from hermes_sandbox.protocol.fd_limits import system_error
     from hermes_sandbox.protocol.push_reader import CallbackReader, open_callback_reader
     from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+    from hermes_sandbox.protocol.streams import Abortable, AgentStream
 
 __all__ = [
     "ENVIRONMENT", "OWNER_FIELDS", "PROCESSES", "PYTHON_FLAGS", "Abortable", "AgentBackend", "AgentClient",
@@ -74,9 +75,10 @@ if not TYPE_CHECKING:  # for a type checker every name would exist
             "hermes_sandbox.posix_shell.client": "ShellClient",
             "hermes_sandbox.posix_shell.source": "shell_command",
             "hermes_sandbox.protocol.bootstrap": "PYTHON_FLAGS",
-            "hermes_sandbox.protocol.client": "Abortable AgentClient AgentStream",
+            "hermes_sandbox.protocol.client": "AgentClient",
             "hermes_sandbox.protocol.fd_limits": "system_error",
             "hermes_sandbox.protocol.push_reader": "CallbackReader open_callback_reader",
             "hermes_sandbox.protocol.slots": "AgentSlot SlotRequest",
+            "hermes_sandbox.protocol.streams": "Abortable AgentStream",
         },
     )

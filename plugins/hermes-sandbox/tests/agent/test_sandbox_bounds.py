@@ -25,8 +25,9 @@ from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.local import cgroups
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
-from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox.protocol.streams import AgentStream
 from hermes_testing.watching import eventually
 
 users = itertools.count(free_users(100))

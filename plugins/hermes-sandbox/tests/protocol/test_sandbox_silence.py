@@ -11,7 +11,8 @@ import pytest
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.wire import PREFIX
-from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.streams import AgentStream
 
 
 class Mute:

@@ -27,7 +27,8 @@ from hermes_sandbox.agent.file_access.archive_format import (
 )
 from hermes_sandbox.agent.wire import PREFIX, PROTOCOL, decode_header, encode
 from hermes_sandbox.protocol.bootstrap import agent_message
-from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.streams import AgentStream
 
 OLD = 1_234_567_890_123_456_789
 

@@ -28,8 +28,8 @@ from hermes_sandbox.local.spawn import start_confined
 from hermes_sandbox.local.zygote import Zygote
 from hermes_sandbox.protocol.agent_process import AgentProcess, kill_and_wait, read_all
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
-from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.protocol.fd_limits import system_error
+from hermes_sandbox.protocol.streams import AgentStream
 
 _GRACE: Final = 6.0
 """Seconds that an agent gets to end everything by itself; it gives up after five."""

@@ -28,9 +28,9 @@ from hermes_sandbox.protocol.agent_process import (
     spawn,
 )
 from hermes_sandbox.protocol.bootstrap import ZYGOTE_FLAGS, agent_message
-from hermes_sandbox.protocol.client import ByteReader
 from hermes_sandbox.protocol.fd_limits import is_exhaustion, system_error
 from hermes_sandbox.protocol.push_reader import open_callback_reader
+from hermes_sandbox.protocol.streams import ByteReader
 
 _GRACE: Final = 6.0
 """Seconds that a zygote gets to end by itself."""

@@ -12,7 +12,7 @@ from typing import Final, Self
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_sandbox.posix_shell.confinement import confinement_message
 from hermes_sandbox.posix_shell.source import shell_message
-from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.protocol.streams import AgentStream
 
 _LINE: Final = 256
 """Bytes of an answer's line, including padding and the newline."""

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self
 
-from hermes_sandbox.protocol.client import AgentStream, ByteReader, ByteWriter
 from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.push_reader import open_callback_reader
+from hermes_sandbox.protocol.streams import AgentStream, ByteReader, ByteWriter
 
 _SAID: Final = 1 << 14
 """Bytes to read of a program's standard error."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.wire import (
@@ -23,6 +22,7 @@ from hermes_sandbox.agent.wire import (
 from hermes_sandbox.protocol.bootstrap import agent_message
 from hermes_sandbox.protocol.pending import Download, Pending, as_exception, fail_all
 from hermes_sandbox.protocol.push_reader import CallbackReader
+from hermes_sandbox.protocol.streams import AgentStream, ByteReader
 
 _ACKNOWLEDGE: Final = 10.0
 """Seconds in which a cancelled request must end in the sandbox; ending its processes takes 2.5 at most."""
@@ -32,72 +32,8 @@ _CLOSING: Final = 3.0
 """Seconds to close a stream; if it takes longer, it ends with the agent's process."""
 
 
-class ByteReader(Protocol):
-    """The methods needed of the agent's output; `asyncio.StreamReader` has them."""
-
-    async def readexactly(self, n: int, /) -> bytes:
-        """Return n bytes or raise `asyncio.IncompleteReadError`."""
-        ...
-
-
-class Abortable(Protocol):
-    """The methods needed of the transport; `asyncio.WriteTransport` has them."""
-
-    def is_closing(self) -> bool:
-        """Tell whether it was closed or aborted."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once, dropping unsent bytes."""
-        ...
-
-
-class ByteWriter(Protocol):
-    """The methods needed of the agent's input; `asyncio.StreamWriter` has them."""
-
-    @property
-    def transport(self) -> Abortable:
-        """The transport, to abort the stream of an agent that does not read any more."""
-        ...
-
-    def write(self, data: bytes | memoryview, /) -> None:
-        """Queue bytes."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait until there is room for more."""
-        ...
-
-    def close(self) -> None:
-        """Close the stream, which makes the agent kill everything and exit."""
-        ...
-
-    async def wait_closed(self) -> None:
-        """Wait until it is closed."""
-        ...
-
-
 EventHandler = Callable[[dict[str, Any], bytes], None]
 """Called with the header and the body of an unsolicited frame; must not block."""
-
-
-async def _nothing_known() -> str:
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStream:
-    """A byte stream to a Python that was started with `hermes_sandbox.backends.PYTHON_FLAGS`.
-
-    `diagnose` returns its standard error, for messages; `where` follows "the agent" in them, such as " in it". If it
-    `is_agent`, the agent is in it already, and is not sent.
-    """
-
-    reader: ByteReader
-    writer: ByteWriter
-    diagnose: Callable[[], Awaitable[str]] = _nothing_known
-    where: str = ""
-    is_agent: bool = False
 
 
 class AgentClient:

@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol, Self
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.protocol.client import AgentClient, AgentStream, EventHandler
+from hermes_sandbox.protocol.client import AgentClient, EventHandler
+from hermes_sandbox.protocol.streams import AgentStream
 
 _RESETTING: Final = 15.0
 """Seconds in which a slot must be emptied; the agent gives up killing its processes after five."""

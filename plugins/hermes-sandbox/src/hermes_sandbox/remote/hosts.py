@@ -11,7 +11,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE
 from hermes_sandbox.backend.hosts.host import SandboxHost
-from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.protocol.streams import AgentStream
 from hermes_sandbox.remote.confinement import account_inside, agent_argv, bwrap_argv, start_command
 from hermes_sandbox.remote.facts import Machine, make_directories, sweep
 from hermes_sandbox.remote.link import Link, RemoteProgram

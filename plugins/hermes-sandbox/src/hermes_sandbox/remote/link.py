@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.protocol.streams import AgentStream
 
 
 @dataclass(frozen=True, slots=True)

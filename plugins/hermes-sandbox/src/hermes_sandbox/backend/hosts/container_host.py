@@ -7,7 +7,8 @@ from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox.backend.hosts.host import SandboxHost
-from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.streams import AgentStream
 
 
 class RootAgentHost(SandboxHost):

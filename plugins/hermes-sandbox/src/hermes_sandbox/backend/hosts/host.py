@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox.posix_shell.client import ShellClient
-from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+from hermes_sandbox.protocol.streams import AgentStream
 
 
 class SlotReservation(Protocol):

@@ -13,8 +13,8 @@ from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_sandbox.backend.hosts.host import MakeHost, SandboxHost, SlotOffer, SlotReservation
 from hermes_sandbox.backend.hosts.slot_host import HostSeat, SlotHost
-from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+from hermes_sandbox.protocol.streams import AgentStream
 
 Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
 """Returns the fields of the n-th slot of a host, counted from 1 and never reused: workspace, uid, gid, …"""
