@@ -136,11 +136,17 @@ def _sandbox_rows(found: dict[str, Any]) -> list[Row]:
 def _terminal_rows(found: dict[str, Any]) -> list[Row]:
     rows: list[Row] = []
     plain = found["cpu_ms_per_turn"]["plain"]
-    for level, ratio in found["ratios"].items():
+    for level in ("none", "bwrap"):
+        if level not in found["ratios"]:
+            continue
+        ratio = found["ratios"][level]
         limit = found["targets"].get(level)
         reached = f"{ratio:.1f}× ({found['cpu_ms_per_turn'][level]:.2f} ms against {plain:.2f} ms)"
         what = "CPU per turn of a rollout with five commands, its sandbox included, beside a plain loop with `bash -c`"
         rows.append((f"{what}, isolation `{level}`", f"≤ {limit:g}×" if limit else "", reached))
+    for judge, milliseconds in found["cpu_ms_per_judgement"].items():
+        what = f"CPU of a judgement by {judge} that do nothing, with an agent of its own, isolation `none`"
+        rows.append((what.replace("command that do", "command that does"), "", f"{milliseconds:.0f} ms"))
     return rows
 
 

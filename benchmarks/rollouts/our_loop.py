@@ -22,11 +22,20 @@ from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
+from hermes_core.specs import Ref
 from hermes_core.tooling import select_tools
 from hermes_models import create_model
 from hermes_runner import OutputFolder, Policy, Recorder, Scheduler
 
 PROMPT = "Call the tool until you are told to stop, then say that you are done."
+
+
+TEST = "import unittest\nclass Test(unittest.TestCase):\n    def test(self): self.assertEqual(1, 1)\n"
+JUDGES: Mapping[str, Ref] = {
+    "command": Ref(kind="verifier", name="exit_code", options={"command": "true"}),
+    "tests": Ref(kind="verifier", name="pytest", options={"runner": "unittest", "files": {"test_it.py": TEST}}),
+}
+"""Verifiers that judge nothing, so that only the framework is measured."""
 
 
 class Silent:
@@ -45,16 +54,25 @@ class Silent:
         """Ignore."""
 
 
-def specs(registry: Registry, rollouts: int, turns: int, toolset: str = "noop") -> list[RolloutSpec]:
+def specs(
+    registry: Registry, rollouts: int, turns: int, toolset: str = "noop", judge: str | None = None
+) -> list[RolloutSpec]:
     """Build the rollouts to run."""
-    task = Task(id=toolset, messages=({"role": "user", "content": PROMPT},))
+    verifier = None if judge is None else JUDGES[judge]
+    task = Task(id=toolset, messages=({"role": "user", "content": PROMPT},), verifier=verifier)
     group = GroupPlan(group_id="g", task=task, tools=select_tools(registry, enabled_toolsets=[toolset]))
     limits = RolloutLimits(max_agent_turns=turns + 1)
     return [RolloutSpec(rollout_id=f"ro_{i}", group=group, index=i, limits=limits) for i in range(rollouts)]
 
 
 async def run_rollouts(
-    url: str, *, rollouts: int, turns: int, concurrency: int, level: IsolationLevel | None = None
+    url: str,
+    *,
+    rollouts: int,
+    turns: int,
+    concurrency: int,
+    level: IsolationLevel | None = None,
+    judge: str | None = None,
 ) -> dict[str, Any]:
     """Run them and measure CPU seconds with those of all processes, wall time and peak memory of this process.
 
@@ -69,6 +87,7 @@ async def run_rollouts(
                 "hermes-models",
                 "hermes-tokens",
                 "hermes-runner",
+                "hermes-verifiers",
             ),
             extra=("noop_plugin",),
         )
@@ -82,11 +101,11 @@ async def run_rollouts(
                 partial(run_rollout, runtime=runtime, model=model), recorder, Policy({}, max_attempts=1), Silent()
             )
             # Opens the connections, as the plain loop does before it measures.
-            first = specs(registry, min(rollouts, concurrency), turns, toolset)
+            first = specs(registry, min(rollouts, concurrency), turns, toolset, judge)
             await scheduler.run(iter(first), max_concurrent=concurrency)
             before, started = cpu_seconds(), time.perf_counter()
             base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            plan = specs(registry, rollouts, turns, toolset)
+            plan = specs(registry, rollouts, turns, toolset, judge)
             await scheduler.run(iter(plan), max_concurrent=concurrency)
             wall, cpu = time.perf_counter() - started, cpu_seconds() - before
         await model.aclose()
@@ -120,6 +139,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--level", choices=["none", "bwrap"], help="run the terminal in a sandbox of this isolation")
+    parser.add_argument("--judge", choices=[*JUDGES], help="judge each rollout by a verifier that does nothing")
     arguments = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     result = asyncio.run(
@@ -129,6 +149,7 @@ def main() -> None:
             turns=arguments.turns,
             concurrency=arguments.concurrency,
             level=arguments.level,
+            judge=arguments.judge,
         )
     )
     print(json.dumps(result))

@@ -24,6 +24,8 @@ SIDES: Mapping[str, tuple[str, ...]] = {
     "plain": ("plain_loop", "--shell", "--url"),
     "none": ("our_loop", "--level", "none"),
     "bwrap": ("our_loop", "--level", "bwrap"),
+    "none, judged by a command": ("our_loop", "--level", "none", "--judge", "command"),
+    "none, judged by hidden tests": ("our_loop", "--level", "none", "--judge", "tests"),
 }
 """The module of each side, and its arguments before the server's address."""
 
@@ -53,10 +55,12 @@ def measure(rounds: int, rollouts: int) -> dict[str, Any]:
                 if found is not None:
                     best[side] = min(found, best.get(side, found))
     ratios = {side: best[side] / best["plain"] for side in best if side != "plain"}
+    judged = {side.partition(" by ")[2]: best[side] - best["none"] for side in best if " by " in side}
     return {
         "benchmark": "terminal_rollouts",
         "python": platform.python_version(),
         "cpu_ms_per_turn": {side: round(value, 3) for side, value in best.items()},
+        "cpu_ms_per_judgement": {judge: round(value * TURNS, 1) for judge, value in judged.items()},
         "ratios": {side: round(value, 2) for side, value in ratios.items()},
         "targets": TARGETS,
         "met": all(ratios[side] <= limit for side, limit in TARGETS.items()),
