@@ -29,6 +29,7 @@ OWNER = textwrap.dedent(
     from pathlib import Path
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_sandbox.local import backend as local, files as local_files, hosts as local_hosts
+    from hermes_sandbox.local import zygote as local_zygote
     from hermes_sandbox.protocol.client import AgentClient
     from hermes_sandbox.leases.keeper import LeaseKeeper
     from hermes_sandbox.leases.book import LeaseBook
@@ -54,6 +55,9 @@ OWNER = textwrap.dedent(
         await kept(self, *args, **kwargs)
         die()
 
+    async def give_nothing(*_):
+        return None
+
     if phase == "before the lease":
         before(LeaseBook, "write")
     elif phase == "after the lease":
@@ -63,9 +67,16 @@ OWNER = textwrap.dedent(
     elif phase == "after creation":
         after(local.Group, "create")
     elif phase == "while the agent starts":
+        kept = local_zygote._Running.ask
+        local_zygote._Running.ask = started
+    elif phase == "before the agent is let in":
+        before(local.Group, "open_lists")
+    elif phase == "while the agent starts by itself":
+        local_zygote.Zygote._request = give_nothing
         kept = local_hosts.LocalHost._start
         local_hosts.LocalHost._start = started
-    elif phase == "before the agent is let in":
+    elif phase == "before the agent that starts by itself is let in":
+        local_zygote.Zygote._request = give_nothing
         before(local.Group, "add")
     elif phase == "before the agent's first word":
         before(AgentClient, "connect")
@@ -100,6 +111,8 @@ PHASES = [
     "after creation",
     "while the agent starts",
     "before the agent is let in",
+    "while the agent starts by itself",
+    "before the agent that starts by itself is let in",
     "before the agent's first word",
     "in a command",
     "before the place is removed",

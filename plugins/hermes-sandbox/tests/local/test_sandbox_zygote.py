@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,24 +17,26 @@ from sandbox_support import LEVELS, agent_of, backend, processes_of, require, wa
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.agent.boot.zygote import NO_MARK
-from hermes_sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.agent.processes import read_table
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.zygote import Zygote
 from hermes_sandbox.protocol.client import AgentClient
+from hermes_testing.watching import processes_here, sleep_token
 
 SECRET = "only-of-the-first-sandbox"
 PLAIN = SandboxSpec(isolation="none")
 
 
-def zygotes() -> set[int]:
-    """Return the zygotes that this process has started and that live."""
-    mine = {pid for pid, process in read_table().items() if process.parent == os.getpid()}
-    return {pid for pid in mine if read_marker(pid) in {None, NO_MARK} and b".boot.zygote" in command_line(pid)}
+def children() -> set[int]:
+    """Return the children of this process, those that nobody has waited for too."""
+    lists = (path.read_text() for path in Path("/proc/self/task").glob("*/children"))
+    return {int(pid) for line in lists for pid in line.split()}
 
 
-def command_line(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+async def end(agent) -> bool:
+    """End an agent by its stream; True if it ended well."""
+    agent.stream.writer.close()
+    return await agent.end(60.0)
 
 
 def zygote_of(made) -> int:
@@ -84,6 +87,25 @@ asyncio.run(main())
 """
 
 
+KILLED = """
+import asyncio, os, signal, sys
+from hermes_sandbox.local.zygote import Zygote
+
+
+async def main():
+    zygote = Zygote(sys.executable, os.defpath, 60.0)
+    environment = {"PATH": os.defpath}
+    await zygote.run(["sleep", sys.argv[1]], None, None, environment=environment)
+    running = [zygote.run(["sleep", sys.argv[1]], None, None, environment=environment) for _ in range(30)]
+    asyncio.get_running_loop().call_later(0.02, os.kill, os.getpid(), signal.SIGKILL)
+    await asyncio.gather(*running)
+    await asyncio.sleep(60)
+
+
+asyncio.run(main())
+"""
+
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an agent hides its memory and descriptors from its own user")
 
 
@@ -93,13 +115,14 @@ async def test_all_that_a_backend_starts_are_children_of_its_process_and_come_fr
     async with backend() as made:
         spec = SandboxSpec(isolation=level)
         async with await made.open(spec) as one, await made.open(spec) as other:
-            assert zygotes() == {zygote_of(made)}
-            mine = {pid for pid, process in read_table().items() if process.parent == os.getpid()}
             for each in (one, other):
                 assert (await each.exec("echo hi")).output == "hi\n"
-                assert len(mine & {*processes_of(each.id)}) == 1
-            assert not mine & {pid for pid, process in read_table().items() if process.parent == zygote_of(made)}
-    assert zygotes() == set()
+                assert len(children() & {*processes_of(each.id)}) == 1
+            assert not [pid for pid, process in read_table().items() if process.parent == zygote_of(made)]
+            zygote = zygote_of(made)
+        async with await made.open(spec):
+            assert zygote_of(made) == zygote
+    assert zygote not in children()
 
 
 async def test_an_agent_that_was_forked_carries_the_mark_of_its_sandbox_alone():
@@ -117,8 +140,6 @@ async def test_an_agent_has_no_descriptor_of_the_zygote_or_of_another_agent():
         assert shared <= inodes_of_kernel()
         for pid in agents:
             assert inodes(pid) & inodes(zygote_of(made)) == set()
-        seen = await other.exec("ls -l /proc/self/fd/ | grep -c socket: || true")
-        assert seen.output == "0\n"
 
 
 def inodes_of_kernel() -> set[tuple[int, int]]:
@@ -178,10 +199,10 @@ async def test_a_stopped_zygote_is_killed_and_the_agent_started_without_it(caplo
             os.kill(before, signal.SIGSTOP)
             async with await made.open(PLAIN) as other:
                 assert (await other.exec("echo hi")).output == "hi\n"
-                assert b".boot.zygote" not in command_line(agent_of(other.id))
+                assert made._zygote._running is None
         assert await wait_until_gone(before)
-        async with await made.open(PLAIN) as third:
-            assert b".boot.zygote" in command_line(agent_of(third.id))
+        async with await made.open(PLAIN):
+            assert zygote_of(made) != before
     [record] = caplog.records
     assert record.message.startswith("one agent starts a Python of its own")
 
@@ -204,26 +225,145 @@ async def test_many_agents_are_forked_at_once():
         opened = await asyncio.gather(*(made.open(PLAIN) for _ in range(32)))
         said = await asyncio.gather(*(each.exec("echo $PPID") for each in opened))
         assert len({each.output for each in said}) == 32
-        assert zygotes() == {zygote_of(made)}
         await asyncio.gather(*(each.aclose() for each in opened))
 
 
-async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_agent(tmp_path):
+@pytest.mark.parametrize("inner", [False, True], ids=["by its caller", "with its event loop"])
+async def test_a_request_that_is_cancelled_at_any_moment_leaves_no_agent(inner):
     zygote = Zygote(sys.executable, os.defpath, 60.0)
-    before = {pid for pid, process in read_table().items() if process.parent == os.getpid()}
+    before = children()
     for turns in range(20):
+        known = asyncio.all_tasks()
         forking = asyncio.ensure_future(zygote.fork("ab" * 8, None, None))
         for _ in range(turns):
             await asyncio.sleep(0)
-        forking.cancel()
+        for task in asyncio.all_tasks() - known if inner else {forking}:
+            task.cancel()
         try:
             agent = await forking
         except asyncio.CancelledError:
             continue
-        agent.stream.writer.close()
-        assert await agent.end(60.0)
+        assert agent is None or await end(agent)
+    assert zygote._running is None or await end(await zygote.fork("ab" * 8, None, None))
     await zygote.aclose()
-    assert {pid for pid, process in read_table().items() if process.parent == os.getpid()} == before
+    while not children() <= before:  # until a new child waits for those for which nobody has waited
+        gc.collect()
+        last = Zygote(sys.executable, os.defpath, 60.0)
+        assert await end(await last.fork("ab" * 8, None, None))
+        await last.aclose()
+
+
+async def test_a_request_that_gives_up_cancels_no_other(slow_python):
+    zygote = Zygote(slow_python, os.defpath, 60.0)
+    waiting = [asyncio.ensure_future(zygote.fork("ab" * 8, None, None)) for _ in range(3)]
+    while zygote._running is None:
+        await asyncio.sleep(0)
+    await zygote._give_up(zygote._running, TimeoutError())
+    assert await asyncio.gather(*waiting) == [None] * 3
+
+
+def test_a_zygote_whose_event_loop_ended_while_it_got_its_modules_is_replaced(slow_python):
+    zygote = Zygote(slow_python, os.defpath, 60.0)
+
+    async def begin():
+        task = asyncio.ensure_future(zygote.fork("ab" * 8, None, None))
+        while zygote._running is None:
+            await asyncio.sleep(0)
+        return task
+
+    async def go_on():
+        Path(slow_python).with_name("go").touch()
+        for _ in range(2):
+            assert await end(await zygote.fork("ab" * 8, None, None))
+        await zygote.aclose()
+
+    asyncio.run(begin())
+    asyncio.run(go_on())
+
+
+@pytest.fixture
+def slow_python(tmp_path):
+    """A Python that begins when a file `go` is beside it."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nwhile [ ! -e "{tmp_path}/go" ]; do sleep 0.05; done; exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+async def test_a_zygote_that_is_killed_at_any_moment_loses_no_process():
+    zygote, before = Zygote(sys.executable, os.defpath, 60.0), children()
+    assert await end(await zygote.fork("ab" * 8, None, None))
+    for turns in range(0, 40, 5):
+        forking = [asyncio.ensure_future(zygote.fork("ab" * 8, None, None)) for _ in range(6)]
+        while zygote._running is None:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if zygote._running is not None:
+            os.kill(zygote._running._process.pid, signal.SIGKILL)
+        for agent in await asyncio.gather(*forking):
+            assert agent is None or await end(agent)
+    await zygote.aclose()
+    assert children() == before
+
+
+def test_a_caller_that_is_killed_leaves_no_program():
+    token = sleep_token()
+    done = subprocess.run([sys.executable, "-c", KILLED, token], timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    while processes_here(token):
+        pass
+
+
+async def test_an_agent_that_nobody_waits_for_is_waited_for_with_the_next_one():
+    zygote = Zygote(sys.executable, os.defpath, 60.0)
+    agent = await zygote.fork("ab" * 8, None, None)
+    pid = agent.pid
+    agent.stream.writer.close()
+    del agent
+    gc.collect()
+    while pid in children():
+        assert await end(await zygote.fork("ab" * 8, None, None))
+    await zygote.aclose()
+
+
+async def test_agents_have_the_limits_that_the_caller_has_now():
+    zygote = Zygote(sys.executable, os.defpath, 60.0)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        for soft in (usual[0], usual[0] - 1):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, usual[1]))
+            agent = await zygote.fork("ab" * 8, None, None)
+            assert resource.prlimit(agent.pid, resource.RLIMIT_NOFILE) == (soft, usual[1])
+            assert await end(agent)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    await zygote.aclose()
+
+
+async def test_a_zygote_that_fails_after_another_has_forked_is_tried_again(monkeypatch, caplog):
+    zygote = Zygote(sys.executable, os.defpath, 60.0)
+    assert await end(await zygote.fork("ab" * 8, None, None))
+    os.kill(zygote._running._process.pid, signal.SIGKILL)
+    assert await wait_until_gone(zygote._running._process.pid)
+    with monkeypatch.context() as patched:
+        patched.setattr("hermes_sandbox.local.zygote.ZYGOTE_FLAGS", ("-c", "raise SystemExit('not now')"))
+        assert await zygote.fork("ab" * 8, None, None) is None
+    assert await end(await zygote.fork("ab" * 8, None, None))
+    await zygote.aclose()
+    assert [record.message.partition(" starts")[0] for record in caplog.records] == ["one agent"]
+
+
+async def test_a_zygote_without_room_for_all_descriptors_starts_nothing(tmp_path):
+    (tmp_path / "cgroup.procs").touch()
+    zygote = Zygote(sys.executable, os.defpath, 60.0)
+    assert await end(await zygote.fork("ab" * 8, Group([tmp_path]), None))
+    for room in (3, 4, 5):
+        running = zygote._running
+        resource.prlimit(running._process.pid, resource.RLIMIT_NOFILE, (room, room))
+        assert await zygote.fork("ab" * 8, Group([tmp_path]), None) is None
+        assert await end(await zygote.fork("ab" * 8, Group([tmp_path]), None))
+    await zygote.aclose()
 
 
 async def test_an_agent_that_cannot_enter_its_group_serves_nothing_and_says_why(tmp_path):
@@ -238,8 +378,7 @@ async def test_an_agent_that_cannot_enter_its_group_serves_nothing_and_says_why(
     with pytest.raises(asyncio.IncompleteReadError):
         await agent.stream.reader.readexactly(1)
     assert "No space left on device" in await agent.stream.diagnose()
-    agent.stream.writer.close()
-    assert not await agent.end(60.0)
+    assert not await end(agent)
     await zygote.aclose()
 
 
@@ -266,32 +405,34 @@ async def test_a_backend_that_was_closed_has_no_zygote_and_can_be_used_again():
 
 async def test_the_zygote_of_a_backend_that_nobody_closes_ends_with_it():
     zygote = Zygote(sys.executable, os.defpath, 60.0)
-    agent = await zygote.fork("ab" * 8, None, None)
-    assert agent is not None
-    [pid] = zygotes()
-    agent.stream.writer.close()
-    await agent.end(60.0)
+    assert await end(await zygote.fork("ab" * 8, None, None))
+    pid = zygote._running._process.pid
     del zygote
     gc.collect()
     assert await wait_until_gone(pid)
 
 
-def test_another_thread_gets_a_zygote_of_its_own(tmp_path):
-    """A process that is to die with its parent dies with the thread that has started it."""
-    parents = []
+def test_a_program_of_another_thread_has_a_zygote_of_its_own_and_an_agent_has_not():
+    """A program is to die with its parent, which is the thread that has started the zygote."""
+    zygote, seen = Zygote(sys.executable, os.defpath, 60.0), []
 
-    async def use(made):
-        async with await made.open(PLAIN) as opened:
-            assert (await opened.exec("echo hi")).output == "hi\n"
-            parents.append(zygote_of(made))
+    async def use(*, program):
+        if program:
+            process = await zygote.run(["sleep", "600"], None, None, environment={"PATH": os.defpath})
+            process.stream.writer.close()
+            assert not await process.end(0.0)
+        else:
+            assert await end(await zygote.fork("ab" * 8, None, None))
+        seen.append(zygote._running._process.pid)
 
-    async def use_twice():
-        async with backend() as made:
-            await use(made)
-            await asyncio.to_thread(lambda: asyncio.run(use(made)))
+    async def use_all():
+        for program in (True, False):
+            await use(program=program)
+            await asyncio.to_thread(lambda program: asyncio.run(use(program=program)), program)
+        await zygote.aclose()
 
-    asyncio.run(use_twice())
-    assert len({*parents}) == 2
+    asyncio.run(use_all())
+    assert (len({*seen}), seen[1:].count(seen[1])) == (2, 3)
 
 
 def test_a_caller_that_ignores_the_end_of_its_children_can_renew_and_close_sandboxes(tmp_path):

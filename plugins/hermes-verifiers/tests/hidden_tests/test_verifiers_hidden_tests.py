@@ -54,6 +54,39 @@ class Add(unittest.TestCase):
 """
 
 
+OF_LOADERS = """
+import pickle, runpy, unittest
+import helper
+
+class Loaders(unittest.TestCase):
+    def test_runpy(self):
+        self.assertEqual(runpy.run_module("helper")["NAME"], "helper")
+
+    def test_code(self):
+        self.assertEqual(helper.__loader__.get_code("helper").co_filename, helper.__file__)
+        self.assertEqual([helper.__loader__.is_package(name) for name in ("helper", "package")], [False, True])
+
+    def test_source(self):
+        self.assertIn("class Helper", helper.__loader__.get_source("helper"))
+
+    def test_pickle(self):
+        self.assertIsInstance(pickle.loads(pickle.dumps(helper.Helper())), helper.Helper)
+
+    def test_code_under_test(self):
+        from calc import add
+        self.assertEqual(add(2, 3), 5)
+"""
+LEAVING = """
+import atexit, sys, threading, unittest
+
+class Leaving(unittest.TestCase):
+    def test_thread(self):
+        threading.Thread(target=threading.Event().wait).start()
+        atexit.register(open, {left!r}, "w")
+        sys.stdout = {stdout}
+"""
+
+
 def options(text=TESTS, **more):
     return {"runner": "unittest", "files": {"test_hidden.py": text}, **more}
 
@@ -174,3 +207,21 @@ def test_files_that_are_no_tests_are_refused(registry, files):
 def test_names_of_tests_that_do_not_exist_are_refused(registry, more):
     with pytest.raises(ConfigError, match="name the test 'test_smal'"):
         registry.create("verifier", "pytest", options(**more))
+
+
+async def test_hidden_files_are_what_loaders_make_of_files(judge_commands):
+    files = {
+        "test_hidden.py": OF_LOADERS,
+        "helper.py": "NAME = __name__ if __name__ == 'helper' else 'helper'\nclass Helper: pass\n",
+        "package/__init__.py": "",
+        "subprocess.py": "raise RuntimeError('the judge imports it')\n",
+    }
+    outcome = await judge_commands("pytest", {"runner": "unittest", "files": files}, files={"calc.py": ADD})
+    assert (outcome.reward, len(outcome.reward_parts)) == (1.0, 5)
+
+
+@pytest.mark.parametrize("stdout", ["sys.stdout", "None"])
+async def test_threads_that_a_test_leaves_delay_no_verdict_and_its_last_functions_run(judge_commands, tmp_path, stdout):
+    left = tmp_path / "left"
+    outcome = await judge_commands("pytest", options(LEAVING.format(left=str(left), stdout=stdout)))
+    assert (outcome.reward, left.exists()) == (1.0, True)

@@ -90,6 +90,9 @@ def _start_of(pid: int) -> int:
     return process.start
 
 
+os.register_at_fork(after_in_child=_start_of.cache_clear)  # a process may get the id of one before it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """One sandbox and the process that owns it.

@@ -55,6 +55,9 @@ def _read_boot(_pid: int) -> tuple[str, str]:
     return boot_id, str(Path("/proc/self/ns/pid").readlink())
 
 
+os.register_at_fork(after_in_child=_read_boot.cache_clear)  # a child may be in another namespace
+
+
 @functools.cache  # hardware: it does not change while a process lives
 def machine_id(root: Path) -> str:
     """Return an identity that a machine keeps from boot to boot and shares with no other, or "" if there is none.

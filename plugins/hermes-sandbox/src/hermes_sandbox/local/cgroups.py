@@ -257,7 +257,7 @@ class Group:
 
     async def remove(self) -> None:
         """Kill its processes and remove it; a missing group is not an error."""
-        with contextlib.suppress(OSError):  # it has members
+        with contextlib.suppress(OSError):  # such as one with members, which are ended first
             self._remove()
             return
         for _ in range(100):

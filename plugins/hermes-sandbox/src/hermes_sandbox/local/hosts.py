@@ -8,13 +8,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox.agent.boot.zygote import FIRST_FURTHER
+from hermes_sandbox.agent.boot.zygote import FIRST_PASSED
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.backend.hosts.host import SandboxHost
@@ -185,22 +185,24 @@ class LocalBubblewrapHost(LocalHost):
 
     async def start_agent(self) -> AgentStream:
         """Start a Python inside new namespaces."""
+        said, self._agent = await self._launch(self._launch_by_zygote)
+        if self._agent is None:
+            said, self._agent = await self._launch(self._launch_from_here)
+        assert self._agent is not None
+        # Empty when bubblewrap failed; its message is kept then, and the stream ends.
+        self._init = _hold(json.loads(said)["child-pid"], self._agent.pid) if said else None
+        return self._agent.stream
+
+    async def _launch(
+        self, start: Callable[[int], Awaitable[AgentProcess | None]]
+    ) -> tuple[bytes, AgentProcess | None]:
+        """Start bubblewrap, and return what it says of itself; each start has its own pipe for that."""
         try:
             info, writer = os.pipe()
         except OSError as error:
             raise system_error("bubblewrap cannot be started", error) from error
         try:
-            self._agent = await self._zygote.run(
-                self._command_line(FIRST_FURTHER),
-                self._group,
-                self._limits.address_space,
-                environment=self._environment(ENVIRONMENT["PATH"]),
-                uid=self._uid,
-                further=(writer,),
-            )
-            if self._agent is None:
-                argv = self._command_line(writer)
-                self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))
+            self._agent = await start(writer)
         except BackendError:
             os.close(info)
             raise
@@ -210,10 +212,24 @@ class LocalBubblewrapHost(LocalHost):
             raise
         finally:
             os.close(writer)
-        # Empty when bubblewrap failed; its message is kept then, and the stream ends.
-        said = await read_all(info, self._options.setup_timeout)
-        self._init = _hold(json.loads(said)["child-pid"], self._agent.pid) if said else None
-        return self._agent.stream
+        if self._agent is None:
+            os.close(info)
+            return b"", None
+        return await read_all(info, self._options.setup_timeout), self._agent
+
+    async def _launch_by_zygote(self, info_fd: int) -> AgentProcess | None:
+        return await self._zygote.run(
+            self._command_line(FIRST_PASSED),
+            self._group,
+            self._limits.address_space,
+            environment=self._environment(ENVIRONMENT["PATH"]),
+            uid=self._uid,
+            pass_fds=(info_fd,),
+        )
+
+    async def _launch_from_here(self, info_fd: int) -> AgentProcess:
+        argv = self._command_line(info_fd)
+        return await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(info_fd,))
 
     def _command_line(self, info_fd: int) -> Sequence[str]:
         python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
+import select
 import socket
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from hermes_core.cancellation import run_uncancelled
 from hermes_sandbox.agent.boot.zygote import ANSWER, NO_MARK, REQUEST, pack_program
@@ -30,21 +32,24 @@ from hermes_sandbox.protocol.agent_process import (
 from hermes_sandbox.protocol.bootstrap import ZYGOTE_FLAGS, agent_message
 from hermes_sandbox.protocol.fd_limits import is_exhaustion, system_error
 from hermes_sandbox.protocol.push_reader import open_callback_reader
-from hermes_sandbox.protocol.streams import ByteReader
 
 _GRACE: Final = 6.0
-"""Seconds that a zygote gets to end by itself."""
-_FULL: Final = 0.01
-"""Seconds to wait while there are as many requests before the zygote as its socket holds."""
-_LOOK: Final = 0.5
-"""Seconds between looks whether a zygote that does not answer was stopped."""
+"""Seconds that a zygote or an agent gets to end by itself."""
+_RETRY: Final = 0.01
+"""Seconds between tries to send a request while the zygote's socket is full of others."""
+_CHECK: Final = 0.5
+"""Seconds between checks whether a zygote that does not answer was stopped."""
+_LATE: Final = 1.0
+"""Seconds to wait, without the event loop, for the answer to a request whose event loop ends."""
+_LIMITS: Final = tuple(value for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_"))
 _log = logging.getLogger(__name__)
 
 
 class Zygote:
     """The zygote of one backend, started with the first agent and again when it is gone.
 
-    The agents are children of this process, and outlive the zygote. See `hermes_sandbox.agent.boot.zygote`.
+    What it starts are children of this process, and outlive the zygote. They have the limits, the user and the priority
+    of this process: when these change, a new zygote is started. See `hermes_sandbox.agent.boot.zygote`.
 
     Args:
         python: Its program.
@@ -57,7 +62,8 @@ class Zygote:
         self._environment = {"PATH": path, "LANG": "C.UTF-8", MARKER: NO_MARK}
         self._patience = patience
         self._running: _Running | None = None
-        self._is_useless = False
+        self._has_forked = False
+        self._is_given_up = False
 
     async def fork(self, sandbox_id: str, group: Group | None, address_space: int | None) -> AgentProcess | None:
         """Return a new agent that enters a control group; None, with a warning, if none can be forked.
@@ -78,71 +84,70 @@ class Zygote:
         *,
         environment: Mapping[str, str],
         uid: int | None = None,
-        further: Sequence[int] = (),
+        pass_fds: Sequence[int] = (),
     ) -> AgentProcess | None:
-        """Return a process of another program, otherwise as `fork` does; it gets `further` descriptors from 3 on.
+        """Return a process of another program, otherwise as `fork` does; `pass_fds` have the numbers from 3 on in it.
 
-        It costs less than to start it from here, where much memory may have to be forked for that. Its parent, for
-        `PR_SET_PDEATHSIG`, is the thread that has started the zygote, and `fork` and `run` use a zygote only there.
+        To start it from here would copy the tables of all memory of this process if it gets another user. It dies with
+        the thread that has started the zygote; a call from another thread starts a new one, and the old one ends.
         """
         program = pack_program(argv, environment, uid)
-        return await self._request(_Request("", group, address_space, program, further))
+        return await self._request(_Request("", group, address_space, program, pass_fds))
 
     async def _request(self, request: _Request) -> AgentProcess | None:
-        if self._is_useless:
+        if self._is_given_up:
             return None
-        forking = asyncio.ensure_future(self._fork(request))
+        work = asyncio.ensure_future(self._serve(request))
         try:
-            return await run_uncancelled(forking)
+            return await run_uncancelled(work)
         except asyncio.CancelledError:
-            if not forking.cancelled() and forking.exception() is None:
-                agent = forking.result()
-                if agent is not None:
-                    agent.stream.writer.transport.abort()
-                    # A program may not notice the end of its stream.
-                    await run_uncancelled(agent.end(0.0 if request.program else _GRACE))
+            agent = None if work.cancelled() or work.exception() else work.result()
+            if agent is not None:
+                agent.stream.writer.transport.abort()
+                # A program may not notice the end of its stream.
+                await run_uncancelled(agent.end(0.0 if request.program else _GRACE))
             raise
 
-    async def _fork(self, request: _Request) -> AgentProcess | None:
+    async def _serve(self, request: _Request) -> AgentProcess | None:
         running = None
         with request.open_lists() as lists:
             try:
                 with open_ends() as ends:
-                    running = self._start()
+                    running = self._find_running(request)
                     async with asyncio.timeout(self._patience):
-                        return await running.fork(request, ends, lists)
-            except (OSError, EOFError) as error:  # TimeoutError is an OSError
-                if isinstance(error, OSError) and is_exhaustion(error):
+                        agent = await running.ask(request, ends, lists)
+                    self._has_forked = True
+                    return agent
+            except OSError as error:  # TimeoutError is one
+                if is_exhaustion(error):
                     raise system_error("an agent cannot be started", error) from error
                 await self._give_up(running, error)
                 return None
 
-    def _start(self) -> _Running:
-        if self._running is None or not self._running.is_usable():
+    def _find_running(self, request: _Request) -> _Running:
+        if self._running is not None and not self._running.can_serve(request):
+            self._running.kill()
+            self._running = None
+        if self._running is None:
             self._running = _Running(self.python, self._environment)
         return self._running
 
-    async def _give_up(self, running: _Running | None, error: OSError | EOFError) -> None:
-        """Let agents be started in another way: this one or, by a zygote that has never forked any, all of them."""
-        self._is_useless = self._is_useless or running is None or not running.has_forked
-        if running is None:
-            why = str(error)
-        else:
+    async def _give_up(self, running: _Running | None, error: OSError) -> None:
+        """End a zygote that does not serve, and warn. One that has never forked anything is not tried again."""
+        is_known, self._is_given_up = self._is_given_up, not self._has_forked
+        why = f"no answer within {self._patience:g} s" if isinstance(error, TimeoutError) else str(error)
+        if running is not None:
             if running is self._running:
                 self._running = None
             await running.end(0.0)
-            said = running.read_errors().strip()
-            why = said.splitlines()[-1] if said else self._describe(error)
+            why = (running.read_errors().strip().splitlines() or [why])[-1]
+        if is_known:
+            return
         _log.warning(
             "%s starts a Python of its own instead of being forked by the zygote, which takes longer: %s",
-            "each agent" if self._is_useless else "one agent",
+            "each agent" if self._is_given_up else "one agent",
             why,
         )
-
-    def _describe(self, error: OSError | EOFError) -> str:
-        if isinstance(error, EOFError):
-            return "the zygote has ended"
-        return f"no answer within {self._patience:g} s" if isinstance(error, TimeoutError) else str(error)
 
     async def aclose(self) -> None:
         """End the zygote; its agents stay, and the next `fork` starts another one."""
@@ -159,7 +164,7 @@ class _Request:
     group: Group | None
     address_space: int | None
     program: bytes = b""
-    further: Sequence[int] = ()
+    pass_fds: Sequence[int] = ()
 
     @contextlib.contextmanager
     def open_lists(self) -> Iterator[Sequence[int]]:
@@ -175,17 +180,19 @@ class _Request:
                 os.close(each)
 
     def send(self, control: socket.socket, ends: Ends, lists: Sequence[int]) -> None:
-        """Send it; raises BlockingIOError if there is no room for it."""
+        """Send it; raises BlockingIOError if there is no room for it now."""
         head = REQUEST.pack(self.sandbox_id.encode(), self.address_space or 0, len(lists), len(self.program))
-        socket.send_fds(control, [head + self.program], [ends.theirs.fileno(), ends.errors, *self.further, *lists])
+        descriptors = [ends.theirs.fileno(), ends.errors, *self.pass_fds, *lists]
+        if socket.send_fds(control, [head + self.program], descriptors) != len(head) + len(self.program):
+            raise OSError("a request is larger than the zygote's socket")
 
 
 class _Running:
     """One zygote; ended with this object, and with this process."""
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
-        self.has_forked = False
         self._thread = threading.current_thread()
+        self._settings = _settings()
         with open_ends() as ends:
             self._process: Child = spawn(
                 [python, *ZYGOTE_FLAGS], ends.theirs.fileno(), ends.errors, environment=environment
@@ -193,71 +200,107 @@ class _Running:
         self._control, self._errors = ends.ours, ends.errors
         self._control.setblocking(False)
         self._finalize = weakref.finalize(self, _kill, self._process, self._control, self._errors)
-        self._sending = asyncio.ensure_future(self._send())
+        self._sending = asyncio.ensure_future(self._send_agent())
 
-    async def _send(self) -> None:
+    async def _send_agent(self) -> None:
         await asyncio.get_running_loop().sock_sendall(self._control, await asyncio.to_thread(agent_message))
 
-    def is_usable(self) -> bool:
-        """Tell whether it lives, belongs to this thread, and does not depend on an event loop that is gone."""
-        is_sent = self._sending.done() or self._sending.get_loop() is asyncio.get_running_loop()
-        return is_sent and self._thread is threading.current_thread() and self._process.poll() is None
+    def can_serve(self, request: _Request) -> bool:
+        """Tell whether it lives, has or gets its modules, and would start things as this process would."""
+        if self._process.poll() is not None or self._settings != _settings():
+            return False
+        gets_modules = not self._sending.done() and self._sending.get_loop() is asyncio.get_running_loop()
+        is_parent = not request.program or self._thread is threading.current_thread()
+        return is_parent and (gets_modules or self._has_modules())
 
-    async def fork(self, request: _Request, ends: Ends, lists: Sequence[int]) -> AgentProcess:
+    def _has_modules(self) -> bool:
+        sending = self._sending
+        return sending.done() and not sending.cancelled() and sending.exception() is None
+
+    async def ask(self, request: _Request, ends: Ends, lists: Sequence[int]) -> AgentProcess:
         """Return a new process with these ends.
 
         Raises:
-            OSError: It was not forked.
-            EOFError: The zygote is gone.
+            OSError: It was not started.
         """
-        await asyncio.shield(self._sending)
-        while True:
-            try:
-                request.send(self._control, ends, lists)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(_FULL)
-        ends.theirs.close()  # so that the stream ends with the agent, or with a zygote that does not answer
-        reader, writer = await open_callback_reader(ends.ours)
+        watching = asyncio.ensure_future(self._kill_when_stopped())
         try:
-            pid = await self._read_answer(reader)
-        except BaseException:
-            writer.transport.abort()
-            raise
-        if pid < 0:
-            writer.transport.abort()
-            raise OSError(-pid, os.strerror(-pid))
-        self.has_forked = True
-        return AgentProcess(ForkedChild(pid), reader, writer, ends.errors, is_agent=not request.program)
-
-    async def _read_answer(self, reader: ByteReader) -> int:
-        looking = asyncio.ensure_future(self._kill_when_stopped())
-        try:
-            [pid] = ANSWER.unpack(await reader.readexactly(ANSWER.size))
+            if not self._sending.done():
+                await asyncio.wait((self._sending,))  # not awaited itself: it is cancelled if another request gives up
+            if not self._has_modules():
+                raise OSError("the zygote did not get its modules")
+            while True:
+                try:
+                    request.send(self._control, ends, lists)
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(_RETRY)
+            ends.theirs.close()  # so that the stream ends with the process, or with a zygote that does not answer
+            child = await _read_child(ends.ours)
         finally:
-            looking.cancel()
-        return int(pid)
+            watching.cancel()
+        reader, writer = await open_callback_reader(ends.ours)
+        return AgentProcess(child, reader, writer, ends.errors, is_agent=not request.program)
 
     async def _kill_when_stopped(self) -> None:
         """Kill a stopped zygote: without isolation a sandbox can stop it, and nothing would let it go on."""
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_CHECK)
             if (process := read_process(self._process.pid)) is not None and process.state in "Tt":
                 self._process.kill()
 
     async def end(self, grace: float) -> None:
         """Close its input, on which it ends; kill it after `grace` seconds."""
-        self._sending.cancel()
+        if not self._sending.done() and self._sending.get_loop() is asyncio.get_running_loop():
+            self._sending.cancel()
         self._control.close()
         await run_uncancelled(end_child(self._process, grace))
 
+    def kill(self) -> None:
+        """End it at once, from any thread and event loop."""
+        self._finalize()
+
     def read_errors(self) -> str:
         """Return the end of its standard error."""
-        return read_errors(self._errors)
+        return read_errors(self._errors) if self._finalize.alive else ""
+
+
+async def _read_child(stream: socket.socket) -> ForkedChild:
+    """Return the process that answers on a stream.
+
+    Raises:
+        OSError: There is none.
+    """
+    stream.setblocking(False)
+    try:
+        answer = await asyncio.get_running_loop().sock_recv(stream, ANSWER.size)
+    except asyncio.CancelledError:
+        # The event loop ends. The process must be known all the same, or nothing would ever wait for its end.
+        if select.select([stream], [], [], _LATE)[0]:
+            _child_of(stream.recv(ANSWER.size))
+        raise
+    return _child_of(answer)
+
+
+def _child_of(answer: bytes) -> ForkedChild:
+    if len(answer) < ANSWER.size:
+        raise OSError("the zygote has ended")
+    [pid] = ANSWER.unpack(answer)
+    if pid < 0:
+        raise OSError(-pid, os.strerror(-pid))
+    return ForkedChild(pid)
+
+
+def _settings() -> tuple[Any, ...]:
+    """Return what a process inherits from the one that starts it, as far as it may change."""
+    limits = [resource.getrlimit(kind) for kind in _LIMITS]
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
+    return os.getresuid(), os.getresgid(), limits, priority, os.sched_getaffinity(0)
 
 
 def _kill(process: Child, control: socket.socket, errors: int) -> None:
     control.close()
     os.close(errors)
-    process.kill()
+    with contextlib.suppress(PermissionError):  # this process has given up root; the zygote ends with its input
+        process.kill()
     process.wait()

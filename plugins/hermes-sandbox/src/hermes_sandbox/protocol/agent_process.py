@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
 from hermes_sandbox.protocol.fd_limits import system_error
 from hermes_sandbox.protocol.push_reader import open_callback_reader
@@ -47,11 +47,22 @@ class Child(Protocol):
 
 
 class ForkedChild:
-    """A child process that another process has forked for this one."""
+    """A child process that another process has forked for this one.
+
+    One that nobody has waited for is waited for later, when the next one is made, as by `subprocess`.
+    """
+
+    _dropped: ClassVar[list[int]] = []
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._code: int | None = None
+        dropped, ForkedChild._dropped = ForkedChild._dropped, []
+        ForkedChild._dropped += [each for each in dropped if not _has_ended(each)]
+
+    def __del__(self) -> None:
+        if self._code is None and not _has_ended(self.pid):
+            ForkedChild._dropped.append(self.pid)
 
     def poll(self) -> int | None:
         """Return its exit code, below 0 for a signal, None while it runs."""
@@ -86,6 +97,13 @@ class ForkedChild:
             os.kill(self.pid, signal.SIGKILL)
 
 
+def _has_ended(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
 class Ends(NamedTuple):
     """The two ends of a child's stream, and the descriptor of the nameless file of its standard error.
 
@@ -99,7 +117,10 @@ class Ends(NamedTuple):
 
 @contextlib.contextmanager
 def open_ends() -> Iterator[Ends]:
-    """Open a child's stream and file of errors; `theirs` is closed after the block, the rest if the block raises."""
+    """Open a child's stream and file of errors, for a block that gives them to a child.
+
+    `theirs` is closed at the latest after the block, the others only if the block raises.
+    """
     with contextlib.ExitStack() as unless_kept:
         ours, theirs = socket.socketpair()
         unless_kept.callback(ours.close)

@@ -66,11 +66,11 @@ def _code_of(name: str, text: str) -> CodeType:
     if isinstance(loader, InspectLoader) and loader.get_source(name) == text:
         code = loader.get_code(name)  # from the byte code beside the file
         if code is not None:
-            return _renamed(code, file_name(name))
+            return _with_file_name(code, file_name(name))
     return compile(text, file_name(name), "exec", dont_inherit=True)
 
 
-def _renamed(code: CodeType, name: str) -> CodeType:
+def _with_file_name(code: CodeType, name: str) -> CodeType:
     """Return code with another file name in tracebacks, that of its functions too."""
-    inner = tuple(_renamed(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
+    inner = tuple(_with_file_name(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_filename=name, co_consts=inner)

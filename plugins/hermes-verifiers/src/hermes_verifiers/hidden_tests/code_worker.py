@@ -5,6 +5,7 @@ Run as a program by `module_proxies`, with two descriptors and the folders to im
 
 from __future__ import annotations
 
+import collections.abc  # noqa: F401 - code under test may use it without importing it
 import importlib
 import os
 import sys

@@ -6,8 +6,11 @@ It finds the model's modules and returns proxies for them. A proxy never equals 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import os
+import signal
+import subprocess
 import sys
 import types
 from _thread import RLock
@@ -15,10 +18,9 @@ from pathlib import Path
 
 from hermes_verifiers.hidden_tests.object_codec import Codec, Line, base_of, builtin, exception, is_builtin
 
-# As in `suite_runner`, which says why: what is not needed for every judgement is imported when it is needed.
+# As in `suite_runner`, which says why. All else is imported here: later, hidden files of these names would be found.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Sequence
     from typing import Any
 
@@ -200,7 +202,7 @@ class Apart(Codec):
         request = {"ask": "call", "args": [self.out(stand)]}
         request["given"] = [[self.out(arg) for arg in args], {name: self.out(value) for name, value in options.items()}]
         answer = self._answer(request)
-        for value, data in zip([*args, *options.values()], answer["given"], strict=False):
+        for value, data in zip([*args, *options.values()], answer["given"]):  # noqa: B905 - Python 3.8 has no `strict`
             _update(value, self.back(data))
         return self.back(answer["value"])
 
@@ -238,8 +240,6 @@ class Apart(Codec):
 
     def _open_line(self) -> Line:
         if self._line is None:
-            import subprocess
-
             here, theirs = os.pipe()
             given, ours = os.pipe()
             self._process = subprocess.Popen(
@@ -257,9 +257,6 @@ class Apart(Codec):
     def close(self) -> None:
         """End the worker."""
         if self._process is not None:
-            import contextlib
-            import signal
-
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -8,6 +8,7 @@ tests: they are held in memory, and their files are empty before any code of the
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.machinery
 import importlib.util
@@ -189,10 +190,21 @@ class Hidden:
 
     def get_source(self, fullname: str) -> str:
         """Return a module's text; tracebacks quote it."""
+        return self._sources[self._origin(fullname)].decode("utf-8", "replace")
+
+    def _origin(self, fullname: str) -> Path:
         spec = self.find_spec(fullname) or getattr(sys.modules.get(fullname), "__spec__", None)
         if spec is None or spec.origin is None:
             raise ImportError(fullname)
-        return self._sources[Path(spec.origin)].decode("utf-8", "replace")
+        return Path(spec.origin)
+
+    def is_package(self, fullname: str) -> bool:
+        """Tell whether a module is a package."""
+        return Path(self._origin(fullname)).name == "__init__.py"
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        """Return a module's code, for `runpy` and its like."""
+        return self._codes[self._origin(fullname)]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         """Return None: Python creates the module in its usual way."""
@@ -249,10 +261,17 @@ def main() -> None:
     finally:
         apart.close()
     channel.send(done=True)
-    # Everything is reported. Python would take itself apart, and wait for threads that the tests have left.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    _end()
+
+
+def _end() -> None:
+    """End this process; Python's own end would take it apart, and wait for threads that the tests have left."""
+    try:
+        atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself calls
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(0)
 
 
 def run(runner: str, channel: Channel, hidden: Hidden, tests: Path) -> None:

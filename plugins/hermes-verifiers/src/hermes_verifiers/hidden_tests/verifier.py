@@ -32,7 +32,7 @@ _START: Final = (
     "import gc; gc.disable(); from hermes_verifiers.hidden_tests.suite_runner import main; sys.path.pop(0); "
     "gc.enable(); main()"
 )
-"""What the runner imports is no garbage: to look for some meanwhile would take a tenth of its start."""
+"""Nothing that the runner imports is garbage, so the collector, which would take a tenth of the start, is off then."""
 
 
 @dataclass
