@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ MODULES = {
 }
 
 
-def measure(peers_python: str | None) -> dict[str, Any]:
-    """Run the modules one after the other; a missed target is recorded, not an error."""
+def measure(peers_python: str | None, names: Collection[str]) -> dict[str, Any]:
+    """Run the named modules one after the other; a missed target is recorded, not an error."""
     peers = [] if peers_python is None else ["--peers-python", peers_python]
     results: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
     for name, module in MODULES.items():
+        if name not in names:
+            continue
         print(f"{name} …", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", module, *(peers if name == "sandbox_start" else [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -208,10 +211,12 @@ def main() -> int:
         "--table", action="store_true", help="only rewrite docs/benchmarks.md from the committed results"
     )
     parser.add_argument("--peers-python", help="a Python that has sandlock; without it that one is not measured")
+    parser.add_argument("--only", action="append", choices=[*MODULES], help="measure this one again; may be repeated")
     options = parser.parse_args()
-    if not options.table:
-        RESULTS.write_text(json.dumps(measure(options.peers_python), indent=2) + "\n", encoding="utf-8")
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if not options.table:
+        results |= measure(options.peers_python, options.only or MODULES)
+        RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     write_table(results)
     missed = [name for name, found in results.items() if isinstance(found, dict) and not found["met"]]
     print("missed targets in: " + ", ".join(missed) if missed else "all targets met")
