@@ -180,7 +180,7 @@ def report(rounds: int, whole: Mapping[str, Spent], starts: Mapping[str, Spent])
     """Return the figures as JSON values, with ratios to the bare interpreter of the same rounds."""
     bare = whole[BARE].processor
 
-    def shown(spent: Spent) -> dict[str, float]:
+    def figures(spent: Spent) -> dict[str, float]:
         return {
             "wall_s": round(spent.wall, 4),
             "processor_s": round(spent.processor, 4),
@@ -193,8 +193,8 @@ def report(rounds: int, whole: Mapping[str, Spent], starts: Mapping[str, Spent])
         "cores": os.cpu_count(),
         "date": time.strftime("%Y-%m-%d"),
         "rounds": rounds,
-        "to_the_end": {name: shown(spent) for name, spent in whole.items()},
-        "to_the_first_call": {name: shown(spent) for name, spent in starts.items()},
+        "to_the_end": {name: figures(spent) for name, spent in whole.items()},
+        "to_the_first_call": {name: figures(spent) for name, spent in starts.items()},
         "load_average": round(os.getloadavg()[0], 1),
         "targets": TARGETS,
         "met": all(spent.wall <= TARGETS["first_call_s"] for spent in starts.values()),

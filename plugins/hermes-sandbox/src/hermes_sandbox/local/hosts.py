@@ -185,18 +185,16 @@ class LocalBubblewrapHost(LocalHost):
 
     async def start_agent(self) -> AgentStream:
         """Start a Python inside new namespaces."""
-        said, self._agent = await self._launch(self._launch_by_zygote)
+        said = await self._launch(self._launch_by_zygote)
         if self._agent is None:
-            said, self._agent = await self._launch(self._launch_from_here)
+            said = await self._launch(self._launch_from_here)
         assert self._agent is not None
         # Empty when bubblewrap failed; its message is kept then, and the stream ends.
         self._init = _hold(json.loads(said)["child-pid"], self._agent.pid) if said else None
         return self._agent.stream
 
-    async def _launch(
-        self, start: Callable[[int], Awaitable[AgentProcess | None]]
-    ) -> tuple[bytes, AgentProcess | None]:
-        """Start bubblewrap, and return what it says of itself; each start has its own pipe for that."""
+    async def _launch(self, start: Callable[[int], Awaitable[AgentProcess | None]]) -> bytes:
+        """Start bubblewrap, and return what it says of itself; each try has a pipe of its own for that."""
         try:
             info, writer = os.pipe()
         except OSError as error:
@@ -214,8 +212,8 @@ class LocalBubblewrapHost(LocalHost):
             os.close(writer)
         if self._agent is None:
             os.close(info)
-            return b"", None
-        return await read_all(info, self._options.setup_timeout), self._agent
+            return b""
+        return await read_all(info, self._options.setup_timeout)
 
     async def _launch_by_zygote(self, info_fd: int) -> AgentProcess | None:
         return await self._zygote.run(

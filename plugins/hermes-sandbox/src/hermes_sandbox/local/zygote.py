@@ -277,7 +277,8 @@ async def _read_child(stream: socket.socket) -> ForkedChild:
     except asyncio.CancelledError:
         # The event loop ends. The process must be known all the same, or nothing would ever wait for its end.
         if select.select([stream], [], [], _LATE)[0]:
-            _child_of(stream.recv(ANSWER.size))
+            with contextlib.suppress(OSError):  # there is none; the cancellation is to be told
+                _child_of(stream.recv(ANSWER.size))
         raise
     return _child_of(answer)
 

@@ -175,7 +175,7 @@ def _run_program(
     above = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, FIRST_PASSED + len(passed)) for each in passed]
     for number, source in enumerate(above, FIRST_PASSED):
         os.dup2(source, number)
-    for signum in (*DEFAULT_SIGNALS, *DEAF_TO):
+    for signum in DEFAULT_SIGNALS:
         signal.signal(signum, signal.SIG_DFL)
     if uid is not None:
         os.setgroups([])
